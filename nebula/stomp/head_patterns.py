@@ -27,7 +27,7 @@ _UNREAD: Final = 2  # passed on
 _LENGTH: Final = 3
 _RECEIPT: Final = 4
 
-_OWN_ROLES: Final = {b"content-length": _LENGTH, b"receipt": _RECEIPT}
+_OWN_ROLES: Final = {"content-length": _LENGTH, "receipt": _RECEIPT}
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
 # A letter for each byte in the usual form, so that `isalpha` says whether a value has that form. LF and colon
@@ -56,7 +56,7 @@ class Line:
     __slots__ = ("header", "name", "role", "value")
 
     def __init__(self, name: bytes, value: bytes, role: int, header: str | None) -> None:
-        self.name, self.value, self.role, self.header = b"\n%b:" % name, value, role, header
+        self.name, self.value, self.role, self.header = name, value, role, header
 
 
 def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[Line]:
@@ -69,15 +69,16 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
     """
     lines: list[Line] = []
     known = set() if names is None else set(names.dropped)
-    for line in head.split(b"\n")[1:]:
-        name, _, value = line.partition(b":")
+    for line in head.decode().split("\n")[1:]:
+        name, _, value = line.partition(":")
         usual_role = _HEADER if names is None else _KEY if name in names.read else _UNREAD
         role = _OWN_ROLES.get(name, usual_role)
         if name in known and (role != _RECEIPT or _RECEIPT in [one.role for one in lines]):
             return []
         known.add(name)
         is_header = names is None and role != _RECEIPT
-        lines.append(Line(name, value, role, dialect.unescape(name.decode()) if is_header else None))
+        header = dialect.unescape(name) if is_header else None
+        lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
     return lines
 
 

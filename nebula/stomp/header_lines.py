@@ -46,14 +46,15 @@ class HeaderNames:
     Args:
         read: names of the former; none of them needs an escape. `content-length` is always read, and has an
             empty value among the headers: it differs from frame to frame.
-        dropped: names of the latter.
+        dropped: names of the latter; those that are read as well are read.
     """
 
     __slots__ = ("dropped", "read", "split")
 
     def __init__(self, read: Iterable[str], dropped: Iterable[str]) -> None:
-        self.read, self.dropped = ({name.encode() for name in each} for each in (read, dropped))
-        names = [_one_of({name.decode() for name in each}) for each in (self.read, self.dropped)]
+        self.read = {"content-length", *read}
+        self.dropped = set(dropped) - self.read
+        names = [_one_of(each) for each in (self.read, self.dropped)]
         # All alternatives begin with the same byte: so line ends are searched for, at a fifth of the cost.
         # A line without a name counts as read, since reading it finds the fault.
         pattern = rb"\n(?:(%b|%b:[^\n]*+|:[^\n]*+)([^\n]*+)|%b:[^\n]*+)" % (LENGTH, *names)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nebula.broker.protocol.send_headers import NAMES as SEND_HEADERS
 from nebula.stomp.codec import FrameLimits, FrameParser
 from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, Frame
@@ -450,3 +451,31 @@ def test_head_that_is_like_others_and_too_long_is_refused() -> None:
     reader.feed(send("1", "2" * 1_000_000, "3", "4"))
 
     assert "exceed" in str(reader.failure)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    "head", ["", "persistent:true\n", "receipt:{0}\n", "transaction:t\ncontent-length:0\n"]
+)
+def test_headers_that_the_broker_reads_do_not_stand_in_the_way(matches: list[bool], head: str) -> None:
+    reader = parser(V1_2, SEND_HEADERS)
+    frame = f"SEND\ndestination:/queue/a\ncorrelation-id:{{0}}\n{head}\n\0"
+    for number in range(100):
+        reader.feed(frame.format(number).encode())
+    matches.clear()
+
+    reader.feed(frame.format(1000).encode())
+
+    assert matches == [True]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    "lines", ["sender:{0}\n", "a:{0}\na:{0}\n", "content-length:0\ncontent-length:{0}\n"]
+)
+def test_heads_with_dropped_or_repeated_lines_are_read_each_time(matches: list[bool], lines: str) -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(f"SEND\ndestination:/queue/a\n{lines}\n\0".format(number).encode())
+
+    assert matches == []
