@@ -158,12 +158,12 @@ class HeadPattern:
         # The form has each LF, each colon, and nothing that is escaped: so the values end where they ended.
         if head.translate(_FORM) != self._form or self._cut_texts(head) != self._texts:
             return self._walk(data, position)
-        values: tuple[bytes, ...] = self._cut_values(head) if self._read or self._has_colons else ()
-        if self._has_colons:
-            unread = self._unread % tuple(map(_escaped, values))
-        else:
-            unread = b"".join([head[begin:stop] for begin, stop in self._unread_pieces])
-        return self._found(values, unread, end, is_odd=False)
+        values: tuple[bytes, ...] = self._cut_values(head) if self._read else ()
+        unread = [
+            _escaped(head[begin:stop]) if has_colons else head[begin:stop]
+            for begin, stop, has_colons in self._unread_pieces
+        ]
+        return self._found(values, b"".join(unread), end, is_odd=False)
 
     def _walk(self, data: bytes, position: int) -> _Found | None:
         """Go from value to value, however long each is."""
@@ -200,17 +200,19 @@ class HeadPattern:
         cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
         self._cut_texts = cut
         self._cut_values = Struct("".join(f"{x}x{y}s" for x, y in sizes[:-1])).unpack_from
-        self._unread_pieces: list[tuple[int, int]] = []
-        self._has_colons = False
+        # Lines that follow each other are one piece, but for values that have colons.
+        pieces: list[tuple[int, int, bool]] = []
         end = len(self.command)
         for line, text in zip(self._lines, head[:-2].split(b"\n")[1:], strict=True):
             begin, end = end, end + 1 + len(text)
             if line.role == _UNREAD:
-                self._has_colons = self._has_colons or text.count(b":") > 1
-                # Lines that follow each other are one piece.
-                pieces = self._unread_pieces
-                before = pieces.pop()[0] if pieces and pieces[-1][1] == begin else begin
-                pieces.append((before, end))
+                has_colons = text.count(b":") > 1
+                stop = begin + len(line.name) if has_colons else end
+                goes_on = pieces and pieces[-1][1] == begin and not pieces[-1][2]
+                pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
+                if has_colons:
+                    pieces.append((stop, end, True))
+        self._unread_pieces = pieces
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
