@@ -65,11 +65,11 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all
 # others stay bytes (`Frame.unread`). Of the lines that are read, the `receipt` and the value of
 # `content-length` differ each time, and are kept out of the look-up. Some senders do repeat whole heads; of
-# these, the split is remembered too. And most senders differ from head to head in values only, so that a
-# pattern made from one of their heads recognises the others (`nebula.stomp.head_patterns`).
+# these, the split is remembered too. And the heads of most senders differ in values only, so that a pattern
+# made from one of them recognises the others (`nebula.stomp.head_patterns`), also those of other frames.
 #
 # The tables are small and nothing is evicted piece by piece: a full one is cleared, and filled again by the
-# next frames. They hold only SENDs (an ACK names a message of its own) and only short heads; these numbers
+# next frames. They hold only SENDs (an ACK names a message of its own) and only short heads. These numbers
 # bound what a connection can make the broker keep. Long heads are rare, and holding many of them would cost
 # memory per connection; so would many lines that are read, each of which takes some 230 bytes.
 _MAX_KNOWN_HEADS: Final = 32

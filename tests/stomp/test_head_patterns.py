@@ -284,6 +284,18 @@ def test_headers_of_messages_are_not_shared_where_they_differ() -> None:
     assert [frame.headers["text"] for frame in kept] == [f"{number}:" for number in range(300)]
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_headers_of_a_message_may_be_changed_by_its_receiver(step: int) -> None:
+    reader = FrameParser(SERVER_COMMANDS)
+    reader.begin(V1_2)
+    for number in range(100, 200):
+        (frame,) = reader.feed(message(number * step))
+        assert frame.headers["text"] == "a:b"
+        assert "own" not in frame.headers
+        assert isinstance(frame.headers, dict)
+        frame.headers.update(text="changed", own="1")
+
+
 def test_repeated_header_of_a_message_does_not_count() -> None:
     reader = FrameParser(SERVER_COMMANDS)
     reader.begin(V1_2)
