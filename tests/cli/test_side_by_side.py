@@ -238,6 +238,8 @@ def test_command_and_python_do_the_same(
     tmp_path: Path,
 ) -> None:
     (instance,) = client.services("shop")
+    # `connections` shows the subscription of `services` until its UNSUBSCRIBE has arrived, which this waits for.
+    client.call("shop", "ping")
     names = {
         "client": client, "url": url, "INSTANCE": instance.name, "JOB": job, "islice": islice, "bury": bury,
         "without_buckets": without_buckets, "leave_durable": leave_durable, "admit": guest.admit,
