@@ -238,7 +238,7 @@ def test_command_and_python_do_the_same(
     tmp_path: Path,
 ) -> None:
     (instance,) = client.services("shop")
-    # `connections` shows the subscription of `services` until its UNSUBSCRIBE has arrived, which this waits for.
+    # `connections` shows the subscription of `services` until its UNSUBSCRIBE has arrived.
     client.call("shop", "ping")
     names = {
         "client": client, "url": url, "INSTANCE": instance.name, "JOB": job, "islice": islice, "bury": bury,
