@@ -50,7 +50,7 @@ def destination_named(name: str, *, takes_globs: bool = False) -> str:
     return name
 
 
-# Of each call: its service hardly ever changes.
+# Each call asks for the queue of its service.
 @lru_cache(maxsize=256)
 def queue_named(name: str) -> str:
     """The queue for a name, such as a service's. A name that begins with `/` stays as it is.

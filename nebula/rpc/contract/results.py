@@ -124,7 +124,7 @@ class ResultContract:
 
     @cached_property
     def _checked_model(self) -> type | None:
-        """A model that has checked itself, and holds no dataclasses: there is nothing to do."""
+        """The class whose instances need no check: a model without dataclasses, which has checked itself."""
         return self.adapter.model() if self._distrustful is None else None
 
     def _written_otherwise(self, taken: Any) -> bytes:

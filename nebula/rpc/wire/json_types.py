@@ -24,7 +24,6 @@ DEPRECATED_BECAUSE: Final = "deprecationMessage"
 # A model says for itself how its bytes travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _CORE_CONFIG: Final = core_schema.CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
-_TRUSTS: Final = ("", "never")  # of `revalidate_instances`; the first one is not set
 _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 
@@ -88,15 +87,10 @@ class Adapter:
         return self._adapter.serializer.to_python(value, by_alias=True, warnings=False)
 
     def model(self) -> type | None:
-        """The model that it is, if `take` returns its instances as they are; else None."""
+        """The class of models that `take` returns as they are; None if the type is something else."""
         schema: Any = self._adapter.core_schema
-        if (
-            schema["type"] != "model"
-            or schema.get("config", {}).get("revalidate_instances", "never") != "never"
-        ):
-            return None
-        kind: type = schema["cls"]
-        return kind
+        trusts = schema.get("config", {}).get("revalidate_instances", "never") == "never"
+        return schema["cls"] if schema["type"] == "model" and trusts else None
 
     def can_check_dataclasses(self) -> bool:
         """Whether there are dataclasses in it, and their fields can be checked once more."""
