@@ -159,6 +159,47 @@ def test_result_that_is_not_allowed_is_bad_at_its_field(kind: Any, result: Any, 
     assert "dear" not in f"{caught.value.message}{caught.value.details}"
 
 
+class Plain(BaseModel):
+    price: float
+
+
+class Revalidated(Plain):
+    model_config = ConfigDict(revalidate_instances="always")
+
+
+class Cheap(Plain):
+    pass
+
+
+def test_model_that_checked_itself_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract = ResultContract(Plain)
+    taken: list[Any] = []
+    take = contract.adapter.take
+
+    def note(value: Any) -> Any:
+        taken.append(value)
+        return take(value)
+
+    monkeypatch.setattr(contract.adapter, "take", note)
+
+    assert contract.write(Plain(price=1)) == b'{"price":1.0}'
+    assert not taken
+    # Other classes may be anything.
+    contract.write(Cheap(price=1))
+    assert taken == [Cheap(price=1)]
+
+
+@pytest.mark.parametrize("kind", [Plain, Revalidated])
+def test_model_that_was_changed_is_refused(kind: type[Plain]) -> None:
+    changed = kind(price=1)
+    changed.price = "dear"  # type: ignore[assignment]  # the mistake that is tested
+
+    with pytest.raises(BadResult) as refused:
+        ResultContract(kind).write(changed)
+
+    assert refused.value.field == "price"
+
+
 def test_result_that_is_not_checked_goes_by_its_own_type() -> None:
     contract = ResultContract(int, checks=False)
 
