@@ -78,9 +78,10 @@ _MAX_KNOWN_LINES: Final = 12
 _MAX_PATTERNS: Final = 8
 _MAX_PATTERN_BYTES: Final = 1024
 _MAX_PATTERN_LINES: Final = 32
-# A lesson costs as much as reading some four heads. So each comes after more heads that had to be read, by
-# this number: a sender with new names in each head costs next to nothing more.
-_HEADS_BETWEEN_LESSONS: Final = 4
+# A lesson, with the expression that it may need, costs as much as reading some fifty heads. So each comes
+# after more heads that had to be read than the one before, by this number: then a sender with new names in
+# each head costs little more.
+_HEADS_BETWEEN_LESSONS: Final = 16
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL before the end of the headers"
