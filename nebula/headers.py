@@ -45,6 +45,9 @@ REQUEUE: Final = "requeue"
 REDELIVERY_DELAY: Final = "redelivery-delay"
 KEEP_UNACKED: Final = "keep-unacked"
 
+# On ACK (G.message-ids).
+MESSAGE_IDS: Final = "message-ids"
+
 # On MESSAGE (G.sender, G.dead-letter).
 REDELIVERED: Final = "redelivered"
 DELIVERY_COUNT: Final = "delivery-count"

@@ -204,14 +204,25 @@ class ClientProtocol:
         return self._frame("UNSUBSCRIBE", {"id": subscription, KEEP_UNACKED: "true"})
 
     def ack(
-        self, message: Mapping[str, str], *, transaction: str | None = None, receipt: str | None = None
+        self,
+        message: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        *,
+        transaction: str | None = None,
+        receipt: str | None = None,
     ) -> bytes:
-        """ACK the message with these headers, in the version's form."""
+        """ACK `message`, in the version's form. `headers` are the server's extensions."""
         self._check("ACK")
-        if transaction is None and receipt is None and self.dialect.ack_by_id and "ack" in message:
+        if (
+            not headers
+            and transaction is None
+            and receipt is None
+            and self.dialect.ack_by_id
+            and "ack" in message
+        ):
             # The common case, once for each message that is consumed, is written out.
             return f"ACK\nid:{self.dialect.escape(message['ack'])}\n\n\0".encode()
-        return self._frame("ACK", self._names_of(message, transaction), receipt)
+        return self._frame("ACK", {**self._names_of(message, transaction), **(headers or {})}, receipt)
 
     def nack(
         self, message: Mapping[str, str], headers: Mapping[str, str], *, transaction: str | None = None

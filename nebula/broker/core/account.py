@@ -13,7 +13,8 @@ from nebula.broker.core.fixed_limits import MAX_KEPT_REFUSALS
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
-from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
+from nebula.broker.core.shares import Pool, Resource, Share, Usage, room
+from nebula.broker.core.usages import Usages
 from nebula.errors import Refused
 
 _OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())

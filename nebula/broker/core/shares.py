@@ -12,15 +12,14 @@ used up. Their own share is not limited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil
 from typing import Final
-from weakref import WeakValueDictionary
 
-from nebula.broker.core.access import ANONYMOUS, Rights
-from nebula.globs import compile_glob
+from nebula.broker.core.access import Rights
+from nebula.native_classes import mypyc_attr
 
 # What may be written if the disk is not watched.
 UNBOUNDED_BYTES: Final = 1 << 62
@@ -61,7 +60,8 @@ class Share:
 
 # A share is relative to what is free: fixed parts would waste room, and full pools starve newcomers, see
 # docs/decisions/0038.
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+@mypyc_attr(allow_interpreted_subclasses=True)  # the one of `Usages`
+@dataclass(slots=True, eq=False, repr=False)
 class Usage:
     """What one principal uses of the broker. Everything that costs something has a reference to the usage
     that pays.
@@ -139,45 +139,3 @@ def room(resource: Resource, usage: Usage, left: int, reserved: int = 0) -> int:
     if resource in share.most:
         most = min(most, share.most[resource] - held)
     return max(0, min(most, free))
-
-
-class Usages:
-    """The usages of all principals that use something.
-
-    Args:
-        shares: what principals may use; the first that matches counts.
-        fraction: for principals that no share matches.
-    """
-
-    def __init__(self, shares: Sequence[Share] = (), fraction: float = 1.0) -> None:
-        self._shares = tuple((compile_glob(share.pattern), share) for share in shares)
-        self._usual = Share(fraction=fraction)
-        self.newcomer = Usage("", None, self._usual)
-        """The usage of a principal that is not known yet."""
-        # A usage that is no longer used is forgotten, so that invented names cost nothing.
-        self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
-
-    def of(self, rights: Rights, place: str = "") -> Usage:
-        """The usage of a principal; there is only one.
-
-        Args:
-            rights: of the principal.
-            place: the address of the peer, which tells anonymous peers apart.
-        """
-        name = f"{ANONYMOUS}@{place}" if place and rights.principal == ANONYMOUS else rights.principal
-        usage = self._by_name.get(name)
-        if usage is None:
-            share = next((share for matches, share in self._shares if matches(name)), self._usual)
-            usage = self._by_name[name] = Usage(name, rights, share)
-            usage.most_disk_bytes = self.newcomer.most_disk_bytes
-        return usage
-
-    @property
-    def all(self) -> list[Usage]:
-        """All usages that are in use."""
-        return list(self._by_name.values())
-
-    def lowest(self, resource: Resource, limit: int) -> int:
-        """Up to this much in total, no principal can have exceeded a share."""
-        shares = (self._usual, *(share for _, share in self._shares))
-        return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)

@@ -274,17 +274,16 @@ class Handlers:
         """ACK, in any version's form; or with `nack` a NACK, which differs only in what it asks for."""
         subscription, message, transaction = read_settled(frame, self.dialect)
         target = self._target(frame, subscription, message)
-        if transaction is not None:
-            self._transactions().hold_settlement(self._session, transaction, HeldSettlement(target, nack))
-            self._confirm(frame)  # it is held until the COMMIT (D.24)
-            is_known = False
-        else:
-            # Not `*target`: the interpreter inlines only calls whose arguments it can count.
-            is_known = target is not None and self._broker.settle(target[0], target[1], now, nack)
-            if frame.receipt is not None:
-                # D.22: races are normal, an unknown one is no fault.
-                self._confirm(frame, None if is_known else names.IGNORED)
-        if nack is not None and is_known:
+        is_known = self._settle(target, transaction, now, nack)
+        others = frame.headers.get(names.MESSAGE_IDS, "") if nack is None else ""
+        if others and target is not None:  # G.message-ids
+            numbers = map(self.encoder.message_number, others.split(","))
+            named = [(target[0], number) for number in numbers if number is not None]
+            is_known = any([is_known, *[self._settle(each, transaction, now, None) for each in named]])
+        if frame.receipt is not None:
+            # D.24: it is held until the COMMIT. D.22: races are normal, an unknown one is no fault.
+            self._confirm(frame, None if is_known or transaction is not None else names.IGNORED)
+        if (nack is not None and is_known) or others.count(",") + 1 >= LONG_FRAME_ACTIONS:
             # What comes back finds its place among all that waits, and goes out again at once.
             return Then.REST
         if len(self._session.subscriptions) <= LONG_FRAME_ACTIONS:
@@ -292,6 +291,16 @@ class Handlers:
         # Without the subscription's id `_target` has searched through all of them.
         names_one = subscription is not None and self.dialect.needs_subscription_id
         return None if names_one else Then.REST
+
+    def _settle(
+        self, target: tuple[Subscription, int] | None, transaction: str | None, now: float, nack: Nack | None
+    ) -> bool:
+        """Settle a message, unless a transaction holds that. Returns whether it was known."""
+        if transaction is not None:
+            self._transactions().hold_settlement(self._session, transaction, HeldSettlement(target, nack))
+            return False
+        # Not `*target`: the interpreter inlines only calls whose arguments it can count.
+        return target is not None and self._broker.settle(target[0], target[1], now, nack)
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""

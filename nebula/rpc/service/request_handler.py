@@ -48,7 +48,7 @@ _STOPPING: Final = "the service is stopping: ask again"
 # run: `HandlerRunner` around `VerbRunner`: middleware, rights, attempts, parameters, the handler.
 # reply: `ReplySender.send` writes the reply, then the ACK. In this order, a crash in between makes the
 # broker deliver the request again. In the other order the reply would be lost, and the caller would wait for
-# nothing. docs/decisions/0064 says why the ACK is a frame of its own.
+# nothing. One ACK names all requests that were replied to in a turn of the loop: docs/decisions/0064.
 #
 # `message_receiver` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:

@@ -28,8 +28,18 @@ from typing import Any, TypeVar
 import anyio
 
 from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
-from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
+from nebula.headers import (
+    DURABLE,
+    EAGER,
+    IGNORED,
+    MESSAGE_IDS,
+    RECEIPT_ON_REJECTION,
+    REMOVED,
+    RESULT,
+    SNAPSHOT,
+)
 from nebula.logs import get_logger
+from nebula.loop_calls import CallSoon, call_soon
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.messages import (
     AckMode,
@@ -56,6 +66,12 @@ _SECOND_LOOK = 0.05
 # The factor by which more than `max_buffered_bytes` may wait while a reply is awaited. Brokers send less than
 # this before it.
 _WHILE_AWAITING = 4
+
+# What the `server` of Nebula's broker begins with.
+_OWN_SERVER = "nebula/"
+
+# Messages that one ACK names. With their replies it fills a piece of `AsyncioLink`.
+_MOST_ACKS = 15
 
 
 class ClientConnection:
@@ -94,6 +110,9 @@ class ClientConnection:
         # Receipts that are awaited until `forget`; such a RECEIPT comes only if something was rejected.
         self._awaited: dict[str, Callable[[Receipt], None]] = {}
         self._waiters: set[Waiter[Any]] = set()
+        # Messages whose ACK is written at the end of this turn of the loop: all of one subscription.
+        self._acked: list[Message] = []
+        self._call_soon: CallSoon | None = None  # where an ACK may name several (G.message-ids)
         self._end_reason = ""
         self._server_error: ServerError | None = None
         self._max_buffered_bytes = max_buffered_bytes
@@ -109,6 +128,8 @@ class ClientConnection:
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the link."""
+        if self._acked:
+            self._write_acks()
         self._link.write(data)
         self.protocol.heartbeat.last_sent = monotonic()
 
@@ -132,7 +153,8 @@ class ClientConnection:
             body: of the frame.
             shared: headers, see `SendHeads.send`.
             varying: headers, as well.
-            acked: a message of an open subscription; its ACK follows this frame in the same write.
+            acked: a message of an open subscription; its ACK follows this frame, at the end of this turn of
+                the loop at the latest.
 
         Raises:
             LocalProtocolError: SEND is not legal now.
@@ -142,7 +164,31 @@ class ClientConnection:
             self.check_alive()
             raise LocalProtocolError("SEND outside of a session")
         data = self._heads.send(destination, body, shared, varying)
-        self.write(data if acked is None else data + self.protocol.ack(acked.headers))
+        if acked is None:
+            self.write(data)
+        elif self._call_soon is None:
+            self.write(data + self.protocol.ack(acked.headers))
+        else:
+            self._write_before_ack(data, acked, self._call_soon)
+
+    def _write_before_ack(self, data: bytes, acked: Message, call_soon: CallSoon) -> None:
+        """Write a frame, and with others of this turn acknowledge a message."""
+        if self._acked and self._acked[0].subscription is not acked.subscription:
+            self._write_acks()
+        if not self._acked:
+            # Before the link is written to, so that the ACK belongs to what it sends at the end of the turn.
+            call_soon(self._write_acks)
+        self._link.write(data)
+        self._acked.append(acked)
+        if len(self._acked) == _MOST_ACKS:
+            self._write_acks()
+
+    def _write_acks(self) -> None:
+        if self._acked:
+            acked, self._acked = self._acked, []
+            others = ",".join([message.id for message in acked[1:]])
+            named = {MESSAGE_IDS: others} if others else {}
+            self.write(self.protocol.ack(acked[0].headers, named))
 
     def post_with_receipt(
         self,
@@ -357,11 +403,14 @@ class ClientConnection:
         self.check_alive()
         self.write(self.protocol.connect(host=host, login=login, passcode=passcode, client_id=client_id))
         await self.wait(self._connected)
+        if self.protocol.dialect.ack_by_id and (self.protocol.server or "").startswith(_OWN_SERVER):
+            self._call_soon = call_soon()
 
     async def disconnect(self, timeout: float) -> None:
         """DISCONNECT, wait for its RECEIPT for `timeout` seconds at most, end."""
         self._is_wanted = False
         if self.protocol.is_connected:
+            self._write_acks()
             receipt = self.next_id()
             try:
                 await self.ask(receipt, self.protocol.disconnect(receipt), timeout)
@@ -377,6 +426,9 @@ class ClientConnection:
         """Close the link, and fail all waiters. Idempotent."""
         if self._end_reason:
             return
+        if self.protocol.is_connected and not self.link_ended.is_set():
+            self._write_acks()
+        self._acked.clear()
         self._end_reason = reason
         self.protocol.end()
         self.ended.set()

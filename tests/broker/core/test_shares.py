@@ -12,7 +12,8 @@ import pytest
 
 from nebula.broker.core.access import Capability, Grants
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages
+from nebula.broker.core.shares import Pool, Resource, Share, Usage
+from nebula.broker.core.usages import Usages
 from nebula.broker.operations.administration import Administration, DelayedFilter, Selection, Steps
 from nebula.errors import Refused
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX

@@ -6,6 +6,7 @@ import pytest
 
 from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
+from tests.broker.script import octets
 
 QUEUE = "/queue/a"
 VERSIONS = ["1.0", "1.1", "1.2"]
@@ -262,3 +263,86 @@ def test_e55_only_the_unacked_message_goes_to_the_next_client(broker: BrokerHarn
 
     headers, body = carol.message()
     assert (body, headers["redelivered"]) == ("m1", "true")
+
+
+# Several messages in one ACK (G.message-ids)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_ack_settles_the_messages_that_it_names(broker: BrokerHarness, version: str) -> None:
+    bob = consumer(broker, version, "client-individual")
+    broker.connect().publish(QUEUE, "1", "2", "3", "4")
+    bob.received()
+    bob.say("ACK id:s m-2; message-ids:m-1,m-4; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+    bob.lose()
+    assert left(broker) == ["3"]
+
+
+def test_ids_that_name_nothing_are_passed_over(broker: BrokerHarness) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    broker.connect().publish(QUEUE, "1", "2")
+    bob.received()
+    bob.say("ACK id:s m-9; message-ids:,m-8,x-1,s m-1,m-2,m-2; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+    bob.lose()
+    assert left(broker) == ["1"]
+
+
+@pytest.mark.parametrize("id_", ["s m-8", "t m-1", "s x-1"])
+def test_ack_of_several_is_ignored_if_none_is_known(broker: BrokerHarness, id_: str) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    broker.connect().publish(QUEUE, "1")
+    bob.received()
+    bob.say(f"ACK id:{id_}; message-ids:m-7; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r", "result": "ignored"})]
+    bob.lose()
+    assert left(broker) == ["1"]
+
+
+@pytest.mark.parametrize(("end", "expected"), [("COMMIT", ["3"]), ("ABORT", ["1", "2", "3"])])
+def test_ack_of_several_waits_for_its_transaction(
+    broker: BrokerHarness, end: str, expected: list[str]
+) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    broker.connect().publish(QUEUE, "1", "2", "3")
+    bob.received()
+    bob.say("BEGIN transaction:t", "ACK id:s m-1; message-ids:m-2; transaction:t", f"{end} transaction:t")
+    bob.lose()
+
+    assert left(broker) == expected
+
+
+def test_nack_gives_back_one_message_whatever_it_names(broker: BrokerHarness) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    broker.connect().publish(QUEUE, "1", "2")
+    bob.received()
+    bob.say("NACK id:s m-2; message-ids:m-1; requeue:false", "ACK id:s m-1; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+
+
+@pytest.mark.parametrize(("number", "is_much"), [(99, False), (100, True)])
+def test_other_connections_are_served_after_an_ack_of_many(
+    broker: BrokerHarness, number: int, *, is_much: bool
+) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    ids = ",".join(["m-9"] * number)
+
+    bob.protocol.receive_data(octets(f"ACK id:s m-1; message-ids:{ids}"), broker.now)
+
+    assert bob.protocol.is_resting == is_much
+    broker.settle()
+
+
+def test_drained_subscription_ends_with_an_ack_of_all_that_it_has(broker: BrokerHarness) -> None:
+    bob = consumer(broker, "1.2", "client-individual")
+    broker.connect().publish(QUEUE, "1", "2")
+    bob.received()
+    bob.say("UNSUBSCRIBE id:s; keep-unacked:true", "ACK id:s m-1; message-ids:m-2,m-3; receipt:r")
+
+    assert bob.received() == [("RECEIPT", {"receipt-id": "r"})]
+    assert broker.destinations == {}

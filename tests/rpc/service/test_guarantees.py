@@ -6,6 +6,7 @@ from functools import partial
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from nebula import Client, ConnectionLost, Request, Responder
@@ -94,3 +95,39 @@ async def test_request_is_handled_again_whose_service_died_behind_its_answer(
             assert await client.call(app.name, "ping") is None
 
     assert (value, runs) == (5, [2])
+
+
+async def test_requests_of_a_burst_are_acknowledged_when_they_are_answered(
+    broker_url: str, client: Client, serving: Serving
+) -> None:
+    app = Responder(f"shop-{uuid4().hex}")
+    faults = Faults(broker_url)
+    runs: list[int] = []
+
+    @app.verb
+    async def price(number: int) -> int:
+        runs.append(number)
+        if number % 3:
+            await anyio.lowlevel.checkpoint()
+        return number
+
+    async def serve_until_lost(started: anyio.Event) -> None:
+        with pytest.raises(ConnectionLost):
+            await app.run(link=faults, started=started, grace=0.01)
+
+    with anyio.fail_after(_DEADLINE):
+        async with anyio.create_task_group() as tasks:
+            started = anyio.Event()
+            tasks.start_soon(serve_until_lost, started)
+            await started.wait()
+            async with anyio.create_task_group() as calls:
+                for number in range(50):
+                    calls.start_soon(client.call, app.name, "price", {"number": number})
+            # Its reply comes after the ACKs of the others.
+            await client.call(app.name, "ping")
+            faults.drop_connection()
+        # What was not acknowledged would come again, before this.
+        async with serving(app):
+            await client.call(app.name, "ping")
+
+    assert sorted(runs) == list(range(50))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 import pytest
@@ -116,6 +116,122 @@ async def test_frame_and_the_ack_behind_it_come_in_this_order() -> None:
         "SEND\ndestination:/queue/b\ntype:x\ncontent-length:4\nid:1\n\ndone",
         "ACK\nid:m1\n\n",
     ]
+
+
+# 2 is a receipt.
+MESSAGES = "".join(
+    f"MESSAGE\nsubscription:{subscription}\nmessage-id:m{number}\nack:a{number}\ndestination:/queue/a\n\n^@"
+    for number, subscription in enumerate("11113")
+)
+
+
+async def heard_after(
+    frames: int, work: Callable[[StompClient, list[Message]], object], server: str = "server:nebula/1\n"
+) -> list[str]:
+    """What a broker hears that has sent `MESSAGES` to two subscriptions, without bodies: this many frames."""
+    heard: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.accept(headers=server)
+        await peer.confirm()
+        await peer.confirm()
+        await peer.say(MESSAGES)
+        heard.extend([(await peer.hear()).partition("\n\n")[0] for _ in range(frames)])
+        await peer.part()
+
+    messages: list[Message] = []
+    came = anyio.Event()
+
+    def on_message(message: Message) -> None:
+        messages.append(message)
+        if len(messages) == 5:
+            came.set()
+
+    async with broker(script) as url, StompClient(url) as client:
+        for _ in range(2):
+            await client.listen("/queue/a", on_message, ack=AckMode.CLIENT_INDIVIDUAL)
+        await came.wait()
+        work(client, messages)
+    return heard
+
+
+def reply_to(client: StompClient, *messages: Message) -> None:
+    """A SEND for each message, which acknowledges it."""
+    for message in messages:
+        client.connection.post_shared("/queue/b", b"", (), {"to": message.id}, message)
+
+
+def reply(number: int) -> str:
+    return f"SEND\ndestination:/queue/b\ncontent-length:0\nto:m{number}"
+
+
+@pytest.mark.anyio
+async def test_one_ack_names_the_messages_that_were_replied_to_in_a_turn() -> None:
+    heard = await heard_after(4, lambda client, messages: reply_to(client, *messages[:3]))
+
+    assert heard == [reply(0), reply(1), reply(2), "ACK\nid:a0\nmessage-ids:m1,m2"]
+
+
+@pytest.mark.anyio
+async def test_each_message_has_an_ack_of_its_own_at_another_broker() -> None:
+    heard = await heard_after(4, lambda client, messages: reply_to(client, *messages[:2]), "server:Other/1\n")
+
+    assert heard == [reply(0), "ACK\nid:a0", reply(1), "ACK\nid:a1"]
+
+
+@pytest.mark.anyio
+async def test_ack_names_messages_of_one_subscription() -> None:
+    heard = await heard_after(5, lambda client, messages: reply_to(client, *messages[2:]))
+
+    assert heard == [reply(2), reply(3), "ACK\nid:a2\nmessage-ids:m3", reply(4), "ACK\nid:a4"]
+
+
+@pytest.mark.anyio
+async def test_other_frames_come_after_the_ack_of_what_was_replied_to_before() -> None:
+    def work(client: StompClient, messages: list[Message]) -> None:
+        reply_to(client, *messages[:2])
+        messages[2].ack()
+        reply_to(client, messages[3])
+        messages[3].subscription.close()
+
+    assert await heard_after(7, work) == [
+        *(reply(0), reply(1), "ACK\nid:a0\nmessage-ids:m1", "ACK\nid:a2"),
+        *(reply(3), "ACK\nid:a3", "UNSUBSCRIBE\nid:1"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_ack_names_so_many_messages_at_most_as_a_piece_has_frames() -> None:
+    heard = await heard_after(19, lambda client, messages: reply_to(client, *messages[:1] * 17))
+
+    assert [frame.count("m0") for frame in heard if frame.startswith("ACK")] == [14, 1]
+    assert heard[15].startswith("ACK")
+
+
+@pytest.mark.anyio
+async def test_ack_is_written_before_the_connection_is_ended() -> None:
+    heard: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.accept(headers="server:nebula/1\n")
+        await peer.confirm()
+        await peer.say(MESSAGES.partition("^@")[0] + "^@")
+        heard.extend([await peer.hear(), await peer.hear()])
+
+    came = anyio.Event()
+    messages: list[Message] = []
+
+    def on_message(message: Message) -> None:
+        messages.append(message)
+        came.set()
+
+    async with broker(script) as url, StompClient(url) as client:
+        await client.listen("/queue/a", on_message, ack=AckMode.CLIENT_INDIVIDUAL)
+        await came.wait()
+        reply_to(client, *messages)
+        client.connection.end("enough")
+
+    assert heard[1] == "ACK\nid:a0\n\n"
 
 
 @pytest.mark.anyio
