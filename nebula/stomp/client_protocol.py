@@ -213,13 +213,8 @@ class ClientProtocol:
     ) -> bytes:
         """ACK `message`, in the version's form. `headers` are the server's extensions."""
         self._check("ACK")
-        if (
-            not headers
-            and transaction is None
-            and receipt is None
-            and self.dialect.ack_by_id
-            and "ack" in message
-        ):
+        is_plain = headers is None and transaction is None and receipt is None
+        if is_plain and self.dialect.ack_by_id and "ack" in message:
             # The common case, once for each message that is consumed, is written out.
             return f"ACK\nid:{self.dialect.escape(message['ack'])}\n\n\0".encode()
         return self._frame("ACK", {**self._names_of(message, transaction), **(headers or {})}, receipt)

@@ -187,7 +187,7 @@ class ClientConnection:
         if self._acked:
             acked, self._acked = self._acked, []
             others = ",".join([message.id for message in acked[1:]])
-            named = {MESSAGE_IDS: others} if others else {}
+            named = {MESSAGE_IDS: others} if others else None
             self.write(self.protocol.ack(acked[0].headers, named))
 
     def post_with_receipt(
