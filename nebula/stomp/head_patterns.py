@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.header_block import Headers
-from nebula.stomp.header_lines import ODD_VALUE, USUAL, HeaderNames
+from nebula.stomp.header_lines import ODD_VALUES, USUAL, HeaderNames
 
 # What a line is to the receiver.
 _KEY: Final = 0  # read, and the same in all heads of a pattern
@@ -179,15 +179,18 @@ class HeadPattern:
             is_same = data[position:end] == self.begin
             return self._found((), self._unread % (), end, is_odd=False) if is_same else None
         if self._expression is None:
-            self._expression = re.compile(ODD_VALUE.join(map(re.escape, self._texts)))
+            self._expression = re.compile(b"(.*+)".join(map(re.escape, self._texts)))
         found = self._expression.match(data, position)
         if found is None or (end := found.end()) - position > self._most_bytes:
             return None
         values: tuple[bytes, ...] = found.groups()
-        is_odd = not b"".join(values).translate(_FORM).isalpha()
+        all_values = b" ".join(values)
+        is_odd = not all_values.translate(_FORM).isalpha()
+        if is_odd and ODD_VALUES.fullmatch(all_values) is None:
+            return None
         self._searches += 1
         # A form says nothing of escapes.
-        if self._searches >= self._next_layout and not (is_odd and b"\\" in b"".join(values)):
+        if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
             self._lay_out(data[position:end], values)
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)

@@ -31,10 +31,11 @@ _USUAL_FORM: Final = b"\n:" * 1024
 USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
 """What names and values consist of in the usual form."""
 # What it may contain, and not what it may not: a negated class takes up to twice as long to match.
-ODD_VALUE: Final = b"((?:[:%b]++|\\\\[cn\\\\])*+)" % re.escape(USUAL)
-"""A pattern for a value that may also have colons, or the escapes of 1.1."""
-LINES: Final = re.compile(b"(?:\n[%b]++:%b)*+" % (re.escape(USUAL), ODD_VALUE))
-"""Lines whose names are in the usual form and whose values match `ODD_VALUE`."""
+_ODD_VALUE: Final = b"(?:[:%b]++|\\\\[cn\\\\])*+" % re.escape(USUAL)
+ODD_VALUES: Final = re.compile(_ODD_VALUE)
+"""Values that also have colons, or the escapes of 1.1; several with a space between them."""
+LINES: Final = re.compile(b"(?:\n[%b]++:%b)*+" % (re.escape(USUAL), _ODD_VALUE))
+"""Lines whose names are in the usual form and whose values match `ODD_VALUES`."""
 
 LENGTH: Final = b"content-length:"
 
