@@ -200,6 +200,22 @@ class BrokerMachine(RuleBasedStateMachine):
         self.say(subscribed, frame, command)
         self.collect()
 
+    @precondition(lambda self: any(each.held for each in self.subscribed))
+    @rule(which=st.integers(0, 99), first=st.integers(0, 99), most=st.integers(2, 4), rises=st.booleans())
+    def ack_several(self, which: int, first: int, most: int, *, rises: bool) -> None:
+        holders = [each for each in self.subscribed if each.held]
+        subscribed = holders[which % len(holders)]
+        bodies = [*subscribed.held][first % len(subscribed.held) :][:most]
+        if not rises:
+            bodies.reverse()
+        frames = [subscribed.held[body] for body in bodies]
+        for body in bodies:
+            if body in subscribed.held:  # in the mode client, not yet with another one
+                self.settled(subscribed, body, "ack")
+        others = ",".join(frame[1]["message-id"] for frame in frames[1:])
+        subscribed.peer.ack(frames[0], f"message-ids:{others}")
+        self.collect()
+
     # Transactions
 
     @precondition(lambda self: len(self.opened) < MAX_PEERS)

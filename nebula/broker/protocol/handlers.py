@@ -284,7 +284,7 @@ class Handlers:
             # D.24: it is held until the COMMIT. D.22: races are normal, an unknown one is no fault.
             self._confirm(frame, None if is_known or transaction is not None else names.IGNORED)
         if (nack is not None and is_known) or others.count(",") + 1 >= LONG_FRAME_ACTIONS:
-            # What comes back finds its place among all that waits, and goes out again at once.
+            # What a NACK gives back finds its place among all that waits, and goes out again at once.
             return Then.REST
         if len(self._session.subscriptions) <= LONG_FRAME_ACTIONS:
             return None  # looked at first: nearly all sessions have few
