@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -354,10 +354,14 @@ class Intruder:
         wire.say(f"SUBSCRIBE id:inbox; destination:{inbox}; exclusive:true; ack:{ack}")
         return wire, inbox
 
-    def verdict(self, wire: Wire, line: str, body: str = "") -> str:
-        """What becomes of a frame: the disposition of its RECEIPT, or `RECEIPT`, or `ERROR`."""
+    def verdict(self, wire: Wire, line: str, body: str = "", *, behind: Iterable[str] = ()) -> str:
+        """What becomes of a frame: the disposition of its RECEIPT, or `RECEIPT`, or `ERROR`.
+
+        Args:
+            behind: frames that are written before it, in the same piece.
+        """
         with contextlib.suppress(ConnectionError):
-            wire.say(f"{line}; receipt:verdict{body}")
+            wire.say(*behind, f"{line}; receipt:verdict{body}")
         while (frame := wire.next()) is not None:
             if frame[0] == "ERROR" or frame[1].get("receipt-id") == "verdict":
                 return frame[1].get("disposition", frame[0])
@@ -615,8 +619,9 @@ def requests_to_the_broker_itself(me: Intruder) -> Iterator[bool]:
     wire, inbox = me.enter_with_inbox()
     line = f"SEND destination:/queue/nebula.broker; neb-reply-to:{inbox}; neb-reply-id:"
     for batch in range(20):
-        wire.say(*(f"{line}{batch}.{number} | {{}}" for number in range(200)))
-        yield me.verdict(wire, f"{line}{batch}", " | {}") == "accepted"
+        # In one piece: else many of them are answered before the last one comes.
+        others = [f"{line}{batch}.{number} | {{}}" for number in range(200)]
+        yield me.verdict(wire, f"{line}{batch}", " | {}", behind=others) == "accepted"
 
 
 ATTACKS: Final[list[tuple[str, Attack]]] = [
