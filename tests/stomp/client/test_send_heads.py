@@ -126,9 +126,13 @@ MESSAGES = "".join(
 
 
 async def heard_after(
-    frames: int, work: Callable[[StompClient, list[Message]], object], server: str = "server:nebula/1\n"
+    frames: int,
+    work: Callable[[StompClient, list[Message]], object],
+    server: str = "server:nebula/1\n",
+    *,
+    disconnects: bool = True,
 ) -> list[str]:
-    """What a broker hears that has sent `MESSAGES` to two subscriptions, without bodies: this many frames."""
+    """What a broker hears that has sent `MESSAGES` to two subscriptions: this many frames, without bodies."""
     heard: list[str] = []
 
     async def script(peer: Peer) -> None:
@@ -137,7 +141,8 @@ async def heard_after(
         await peer.confirm()
         await peer.say(MESSAGES)
         heard.extend([(await peer.hear()).partition("\n\n")[0] for _ in range(frames)])
-        await peer.part()
+        if disconnects:
+            await peer.part()
 
     messages: list[Message] = []
     came = anyio.Event()
@@ -210,28 +215,11 @@ async def test_ack_names_so_many_messages_at_most_as_a_piece_has_frames() -> Non
 
 @pytest.mark.anyio
 async def test_ack_is_written_before_the_connection_is_ended() -> None:
-    heard: list[str] = []
-
-    async def script(peer: Peer) -> None:
-        await peer.accept(headers="server:nebula/1\n")
-        await peer.confirm()
-        await peer.say(MESSAGES.partition("^@")[0] + "^@")
-        heard.extend([await peer.hear(), await peer.hear()])
-
-    came = anyio.Event()
-    messages: list[Message] = []
-
-    def on_message(message: Message) -> None:
-        messages.append(message)
-        came.set()
-
-    async with broker(script) as url, StompClient(url) as client:
-        await client.listen("/queue/a", on_message, ack=AckMode.CLIENT_INDIVIDUAL)
-        await came.wait()
-        reply_to(client, *messages)
+    def work(client: StompClient, messages: list[Message]) -> None:
+        reply_to(client, messages[0])
         client.connection.end("enough")
 
-    assert heard[1] == "ACK\nid:a0\n\n"
+    assert await heard_after(2, work, disconnects=False) == [reply(0), "ACK\nid:a0"]
 
 
 @pytest.mark.anyio
