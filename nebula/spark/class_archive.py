@@ -138,9 +138,9 @@ class ClassArchive:
         seconds = round(monotonic() - began, 1)
         log = _log.bind(archive=str(archive), seconds=seconds)
         if reason is not None:
+            await anyio.to_thread.run_sync(set_aside, archive, reason)
             self.state = "failed"
             log.warning("archive of classes not made, and not tried again for a day", reason=reason)
-            await anyio.to_thread.run_sync(set_aside, archive, reason)
         # The maker returns 0 also where another process makes the archive now.
         elif await anyio.to_thread.run_sync(archive.is_file):
             self.state = "made"
