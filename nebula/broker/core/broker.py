@@ -330,11 +330,13 @@ class Broker:
         self.subscriptions.expire(now)
         self.subscriptions.relieve(self.sessions.values())
 
-    def take_work(self, now: float) -> Work:
-        """What has to be done now. Ask after every input, and do all of it."""
+    def take_work(self, now: float) -> Work | None:
+        """What has to be done now; None: nothing. Ask after every input, and do all of it."""
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
+        work = self.queues.work
+        if not (self._dirty or resumed or work.pages):
+            return None
         dirty = self._dirty[:]
         self._dirty.clear()
-        work = self.queues.work
         pages, work.pages = work.pages, []
         return Work(dirty, resumed, pages)

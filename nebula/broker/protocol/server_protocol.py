@@ -420,10 +420,11 @@ class ServerProtocol:
         self._park([])
         self._unread = b""
         self._parser.forget_heads()
-        is_told = is_told or not lost
-        self._broker.close_session(self.session, self._now, lost=lost, is_told=is_told)
-        if not is_told:
-            self.session.held.clear()
+        # A DISCONNECT has closed the session before its RECEIPT.
+        if lost:
+            self._broker.close_session(self.session, self._now, lost=True, is_told=is_told)
+            if not is_told:
+                self.session.held.clear()
         # The shell closes it, also where there is nothing more to write.
         self.session.dirty.append(self.session)
 

@@ -37,6 +37,9 @@ class State(Enum):
     OPEN = "is not legal in an open session"
     CLOSED = "came after the end"
 
+    # Enum's own hash is a Python function, and each connection looks its state up several times.
+    __hash__ = object.__hash__
+
 
 ADMITTED: Final = "admitted"
 """The peer is identified."""

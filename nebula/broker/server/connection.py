@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._is_open = False
         self._is_blocked = False
         self._is_closing = False
+        self._is_settled = False
         self._is_lost = False
         self._resumes_soon = False
         self._waits_for_store = False
@@ -139,8 +140,7 @@ class Connection(asyncio.Protocol):
             return
         if identity is not None:
             self._begin_life(identity, now)
-        # The first tick sets the timer for `connect_timeout`.
-        self._tick()
+        self._wake_at(now + limits.connect_timeout)
 
     def _identify(self) -> str | None:
         """Find out who the peer is, if that can be known before it speaks.
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             # `admit` handles the CONNECT and perhaps further frames, so this does what `data_received` does
             # after input.
             if self._protocol.version is not None:
-                self._note_open()
+                self._note_open(now)
             self._pause_if_needed(is_long=False)
         self._runtime.pump.work(now)
 
@@ -200,8 +200,8 @@ class Connection(asyncio.Protocol):
         self._begin_life(identity, now)
         self._protocol.admit(identity.principal, now)
 
-    def _note_open(self) -> None:
-        """The peer has received its CONNECTED."""
+    def _note_open(self, now: float) -> None:
+        """The session has begun."""
         self._is_open = True
         # Refusals before this belong to `anonymous`, or to other connections of this principal.
         self._refusals = self._protocol.session.usage.refusals
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
             self._runtime.events.debug(
                 "session opened", **self.peer.log_fields, address=address, version=version
             )
-        self._tick()
+        self._wake_at(self._protocol.tick(now))
 
     # --- read ---
 
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             if protocol.credentials is not None and not self._login.has_begun:
                 self._log_in(protocol.credentials)
             if protocol.version is not None:
-                self._note_open()
+                self._note_open(now)
         is_long = runtime.fairness.is_long_read(len(data))
         # By bytes, not frames: uvloop may go on reading after a read of its full buffer.
         self._pause_if_needed(is_long=is_long)
@@ -407,21 +407,27 @@ class Connection(asyncio.Protocol):
     # --- let time pass ---
 
     def _tick(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         now = self._runtime.time()
         # `tick` ends a connection that is dead, so the first look only asks for a second one.
         self._is_suspect = not self._is_suspect and self._protocol.heartbeat.is_dead(now)
         if self._is_suspect:
-            self._timer = self._runtime.loop.call_later(_SECOND_LOOK_SECONDS, self._tick)
+            self._wake_at(now + _SECOND_LOOK_SECONDS)
             return
         was_finished = self._protocol.is_finished
         # Input may move the deadline; the tick then sets the timer again.
         deadline = self._protocol.tick(now)
         if self._protocol.is_finished and not was_finished:
             self._end.note(EndReason.TIMED_OUT, self._protocol.fault or "")
+        # Before the work, which may need an earlier look or close the connection.
+        self._wake_at(deadline)
         self._runtime.pump.work(now)
-        if deadline != float("inf") and not self._is_closing:
+
+    def _wake_at(self, deadline: float) -> None:
+        if self._is_closing:
+            return  # the timer is that of `_close`
+        if self._timer is not None:
+            self._timer.cancel()
+        if deadline != float("inf"):
             self._timer = self._runtime.loop.call_at(deadline, self._tick)
 
     # --- end: the broker's reasons ---
@@ -529,9 +535,12 @@ class Connection(asyncio.Protocol):
 
     def _settle(self) -> None:
         """Nothing more comes from the peer: take back what it holds."""
+        if self._is_settled:
+            return
+        self._is_settled = True
         now = self._runtime.time()
         # Before `receive_eof`, which finishes the protocol.
-        self._is_lost = self._is_lost or not self._protocol.is_finished
+        self._is_lost = not self._protocol.is_finished
         try:
             self._protocol.receive_eof(now)
         except Exception:

@@ -76,8 +76,7 @@ class Pump:
         # What is done here may make other sessions dirty, so ask again until nothing is left.
         take_work = self._broker.take_work
         try:
-            work = take_work(now)
-            while work.dirty or work.resumed or work.pages:
+            while (work := take_work(now)) is not None:
                 for session in work.dirty:
                     outbox_bytes = session.outbox_bytes
                     if outbox_bytes >= LARGE_BODY_BYTES:
@@ -96,7 +95,6 @@ class Pump:
                     session.connection.go_on(now, in_vain=in_vain)
                 for request in work.pages:
                     self._read_page(request)
-                work = take_work(now)
         finally:
             self._is_working = False
         journal = self._broker.journal
