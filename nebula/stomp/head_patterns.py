@@ -6,8 +6,9 @@ learns from others with the same names which values differ. The bytes between th
 
 Mostly each value is as long as in an earlier head. Where everything stands in such heads is a *layout*. Its
 *form* has a letter for each byte in the usual form, so that two heads with the same form have their lines at
-the same places. Then nothing has to be searched for. In other heads an expression finds the values. It is
-made when it is needed for the first time, which costs as much as reading fifty heads.
+the same places. Then nothing has to be searched for. A pattern has several layouts, because a length of the
+body has one to five digits. In other heads an expression finds the values. It is made when it is needed for
+the first time, which costs as much as reading fifty heads.
 
 This takes a fraction of the time of reading the lines, and finds the same headers. What it saves, and why
 other ways were not taken: docs/decisions/0059.
@@ -41,6 +42,8 @@ _FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for 
 # than the one before, up to this many more.
 _FEWEST_SEARCHES: Final = 16
 _MOST_SEARCHES: Final = 1024
+# With more of them, a head of none of the layouts costs more than the layouts save.
+_MOST_LAYOUTS: Final = 4
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
@@ -84,6 +87,48 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
         header = dialect.unescape(name) if is_header else None
         lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
     return lines
+
+
+class _Layout:
+    """Where everything stands in the heads of a pattern whose values are as long as in one of them.
+
+    Args:
+        head: this one, with the empty line behind it.
+        lines: of the pattern.
+        texts: the bytes before, between and after the values that differ.
+        values: those of this head.
+
+    Attributes:
+        size: of a head.
+        form: of a head; it has each LF, each colon, and nothing that is escaped.
+        cut_texts: cuts the texts out of a head.
+        cut_values: cuts the values out of a head.
+        unread_pieces: where the lines begin and end that are passed on. Those that follow each other are one
+            piece, but for values that have colons, which is told by the third item.
+    """
+
+    __slots__ = ("cut_texts", "cut_values", "form", "size", "unread_pieces")
+
+    def __init__(
+        self, head: bytes, lines: Sequence[Line], texts: Sequence[bytes], values: Sequence[bytes]
+    ) -> None:
+        self.size, self.form = len(head), head.translate(_FORM)
+        sizes = [(len(text), len(value)) for text, value in zip(texts, [*values, b""], strict=True)]
+        cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
+        self.cut_texts = cut
+        self.cut_values = Struct("".join(f"{x}x{y}s" for x, y in sizes[:-1])).unpack_from
+        pieces: list[tuple[int, int, bool]] = []
+        end = head.find(b"\n")
+        for line, text in zip(lines, head[:-2].split(b"\n")[1:], strict=True):
+            begin, end = end, end + 1 + len(text)
+            if line.role == _UNREAD:
+                has_colons = text.count(b":") > 1
+                stop = begin + len(line.name) if has_colons else end
+                goes_on = pieces and pieces[-1][1] == begin and not pieces[-1][2]
+                pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
+                if has_colons:
+                    pieces.append((stop, end, True))
+        self.unread_pieces = pieces
 
 
 class HeadPattern:
@@ -150,8 +195,7 @@ class HeadPattern:
         self._read = [(place, line) for place, line in enumerate(slots) if line.role != _UNREAD]
         self._expression: re.Pattern[bytes] | None = None
         self._searches, self._next_layout = 0, _FEWEST_SEARCHES
-        # The layout of a head: where everything stands in those whose values are as long.
-        self._size, self._form = 0, b"none"
+        self._layouts: list[_Layout] = []
 
     def match(self, data: bytes, position: int) -> _Found | None:
         """Recognise the head at a position, with the empty line behind it.
@@ -160,17 +204,21 @@ class HeadPattern:
             What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
             None if none is asked for; None: it is another head, or it is not complete.
         """
-        end = position + self._size
-        head = data[position:end]
-        # The form has each LF, each colon, and nothing that is escaped: so the values end where they ended.
-        if head.translate(_FORM) != self._form or self._cut_texts(head) != self._texts:
-            return self._search(data, position)
-        values: tuple[bytes, ...] = self._cut_values(head) if self._read else ()
-        unread = [
-            _escaped(head[begin:stop]) if has_colons else head[begin:stop]
-            for begin, stop, has_colons in self._unread_pieces
-        ]
-        return self._found(values, b"".join(unread), end, is_odd=False)
+        for layout in self._layouts:
+            end = position + layout.size
+            # Tells most layouts apart, at little cost.
+            if data[end - 2 : end] != b"\n\n":
+                continue
+            head = data[position:end]
+            # In heads of the same form the values end at the same places.
+            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == self._texts:
+                values: tuple[bytes, ...] = layout.cut_values(head) if self._read else ()
+                unread = [
+                    _escaped(head[begin:stop]) if has_colons else head[begin:stop]
+                    for begin, stop, has_colons in layout.unread_pieces
+                ]
+                return self._found(values, b"".join(unread), end, is_odd=False)
+        return self._search(data, position)
 
     def _search(self, data: bytes, position: int) -> _Found | None:
         """Recognise a head whose values may have other lengths."""
@@ -192,30 +240,10 @@ class HeadPattern:
         # A form says nothing of escapes.
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
-            self._lay_out(data[position:end], values)
+            layout = _Layout(data[position:end], self._lines, self._texts, values)
+            self._layouts = [layout, *self._layouts[: _MOST_LAYOUTS - 1]]
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
         return self._found(values, unread, end, is_odd=is_odd)
-
-    def _lay_out(self, head: bytes, values: Sequence[bytes]) -> None:
-        """Note where everything stands in a head."""
-        self._size, self._form = len(head), head.translate(_FORM)
-        sizes = [(len(text), len(value)) for text, value in zip(self._texts, [*values, b""], strict=True)]
-        cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
-        self._cut_texts = cut
-        self._cut_values = Struct("".join(f"{x}x{y}s" for x, y in sizes[:-1])).unpack_from
-        # Lines that follow each other are one piece, but for values that have colons.
-        pieces: list[tuple[int, int, bool]] = []
-        end = len(self.command)
-        for line, text in zip(self._lines, head[:-2].split(b"\n")[1:], strict=True):
-            begin, end = end, end + 1 + len(text)
-            if line.role == _UNREAD:
-                has_colons = text.count(b":") > 1
-                stop = begin + len(line.name) if has_colons else end
-                goes_on = pieces and pieces[-1][1] == begin and not pieces[-1][2]
-                pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
-                if has_colons:
-                    pieces.append((stop, end, True))
-        self._unread_pieces = pieces
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
