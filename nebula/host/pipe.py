@@ -333,7 +333,7 @@ def join(server: Server, principal: str | None) -> AppEnd:
 
     def accept() -> None:
         broker_end.connection = Connection(server.runtime, principal)
-        broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
+        broker_end.connection.connection_made(broker_end)
 
     # On the broker's loop, where connections live; the first `_receive` is scheduled there later.
     server.runtime.loop.call_soon_threadsafe(accept)

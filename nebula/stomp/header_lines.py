@@ -98,9 +98,13 @@ def read(lines: bytes) -> tuple[tuple[str, str], ...]:
     return tuple((DIALECT.unescape(name), DIALECT.unescape(value)) for name, _, value in pairs)
 
 
-def find(lines: bytes, name: str) -> str | None:
-    """The value of the first header of this name among lines that are passed on."""
-    start = f"\n{name}:".encode()
+def start_of(name: str) -> bytes:
+    """What the line of a header begins with, for `find`; the name needs no escape."""
+    return f"\n{name}:".encode()
+
+
+def find(lines: bytes, start: bytes) -> str | None:
+    """The value of the first header among lines that are passed on whose line begins with this."""
     if (begin := lines.find(start)) < 0:
         return None
     begin, end = begin + len(start), lines.find(b"\n", begin + 1)

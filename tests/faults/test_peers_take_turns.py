@@ -105,7 +105,7 @@ def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
         await server.start()
         connection, transport = connected(server)
         other = Connection(server.runtime, "somebody else")
-        other.connection_made(FakeTransport())  # type: ignore[arg-type]
+        other.connection_made(FakeTransport())
         other.data_received(CONNECT)
         connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5)]))
         was_read = transport.is_read

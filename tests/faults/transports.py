@@ -39,6 +39,6 @@ class FakeTransport:
 
 def connected(server: Server) -> tuple[Any, FakeTransport]:
     connection, transport = Connection(server.runtime), FakeTransport()
-    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.connection_made(transport)
     connection.data_received(CONNECT)
     return connection, transport

@@ -75,9 +75,10 @@ def heads(draw: st.DrawFn) -> list[bytes]:
     # Of some lines all values have colons or escapes.
     usual = [(name, b"0" if name in READ else draw(USUAL)) for name in names]
     changing = draw(st.sets(st.integers(0, len(names) - 1), max_size=4))
+    lengths = draw(st.integers(1, 3))  # in how many of them the values come
     made = [
         _head([(name, value if name in READ else b"%b%d" % (value, number)) for name, value in usual])
-        for number in LESSON
+        for number in (each * 10 ** (each % lengths) for each in LESSON)
     ]
     for _ in range(draw(st.integers(4, 10))):
         now = list(usual)
@@ -232,6 +233,32 @@ def test_values_of_any_length_and_usual_form_are_recognised(matches: list[bool],
     escaped = value.replace(":", "\\c")
     assert frame.unread == f"\na:100\nb:{escaped}\nc:300\nd:400".encode()
     assert matches == [True] * 40
+
+
+@pytest.mark.interpreted
+def test_values_of_four_lengths_are_found_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = parser(V1_2)
+    heads = [
+        send(str(number), "2", "3", "4", body="x" * 10**digits)
+        for number in range(100, 200)
+        for digits in range(4)
+    ]
+    reader.feed(b"".join(heads * 2))
+    searched: list[bytes] = []
+    search = HeadPattern._search
+
+    def note(self: HeadPattern, data: bytes, position: int) -> Any:
+        searched.append(data[position:])
+        return search(self, data, position)
+
+    monkeypatch.setattr(HeadPattern, "_search", note)
+    frames = reader.feed(b"".join(heads))
+
+    assert searched == []
+    assert [len(frame.body) for frame in frames] == [1, 10, 100, 1000] * 100
+    assert [frame.unread for frame in frames[::4]] == [
+        b"\na:%d\nb:2\nc:3\nd:4" % number for number in range(100, 200)
+    ]
 
 
 @pytest.mark.interpreted

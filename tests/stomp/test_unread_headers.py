@@ -185,7 +185,7 @@ def test_headers_of_all_kinds_count_against_the_limit(read_count: int) -> None:
 def test_values_are_found_by_name_in_unread_lines() -> None:
     lines = header_lines.write([("ab", "1"), ("b", "x:y"), ("b", "2")])
 
-    assert (header_lines.find(lines, "b"), header_lines.find(lines, "c")) == ("x:y", None)
+    assert (header_lines.find(lines, b"\nb:"), header_lines.find(lines, b"\nc:")) == ("x:y", None)
     assert header_lines.read(lines) == (("ab", "1"), ("b", "x:y"), ("b", "2"))
 
 

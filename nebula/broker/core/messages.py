@@ -248,7 +248,7 @@ class Head:
     def header(self, name: str, unread: bytes) -> str | None:
         """The value of a header, of the message that has these lines."""
         value = next((value for each, value in self.headers if each == name), None)
-        return header_lines.find(unread, name) if value is None else value
+        return header_lines.find(unread, header_lines.start_of(name)) if value is None else value
 
     def close(self) -> bool:
         """From now on each message counts for all of it.

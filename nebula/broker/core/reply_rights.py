@@ -12,6 +12,8 @@ from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import REPLY_ID
 from nebula.stomp import header_lines
 
+_REPLY_ID: Final = header_lines.start_of(REPLY_ID)
+
 # Memory that CPython uses for a right, without its texts.
 RIGHT_COST_BYTES: Final = 250
 
@@ -59,7 +61,7 @@ class ReplyRights:
             self._account.exceed(Resource.MEMORY, self._usage)
         head = message.head
         # Requests of an earlier run have it among the headers that are read.
-        reply_id = header_lines.find(message.unread, REPLY_ID) or message.header(REPLY_ID)
+        reply_id = header_lines.find(message.unread, _REPLY_ID) or message.header(REPLY_ID)
         until = message.expires_at
         # A stream may last longer than a caller waits for a reply, but not than its caller said.
         more = None if not head.is_stream else REPLY_RIGHT_SECONDS if until is None else 0.0

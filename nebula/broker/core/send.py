@@ -36,6 +36,8 @@ from nebula.broker.core.subscription import Subscription
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 from nebula.stomp import header_lines
 
+_IN_REPLY_TO: Final = header_lines.start_of(IN_REPLY_TO)
+
 # Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
 _OTHERS: Final = 0
@@ -250,7 +252,7 @@ class Sends:
             if owner is None or owner.session is not session:
                 # None on last-value destinations: a reply would replace the value that others read.
                 if not head.kind.holds_value:
-                    reply_id = header_lines.find(unread, IN_REPLY_TO) or head.header(IN_REPLY_TO, unread)
+                    reply_id = header_lines.find(unread, _IN_REPLY_TO) or head.header(IN_REPLY_TO, unread)
                     right = session.reply_rights.find(head.destination, reply_id, now)
                 if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None

@@ -35,7 +35,7 @@ from nebula.stomp.frames import Frame
 from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
 
-_REPLY_ID: Final = b"\n%b:" % names.REPLY_ID.encode()
+_REPLY_ID: Final = header_lines.start_of(names.REPLY_ID)
 
 
 class Then(Enum):
@@ -167,11 +167,7 @@ class Handlers:
             plan = fields.memo = read_send(frame, self._broker, self._session)
         unread, most = frame.unread, self._max_identifier
         # It is not among those that `read_send` sees.
-        if (
-            len(unread) > most
-            and unread.find(_REPLY_ID) >= 0
-            and len(header_lines.find(unread, names.REPLY_ID) or "") > most
-        ):
+        if len(unread) > most and len(header_lines.find(unread, _REPLY_ID) or "") > most:
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:

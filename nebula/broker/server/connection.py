@@ -41,7 +41,9 @@ _SECOND_LOOK_SECONDS = 0.05
 
 # Not a task and a stream for each connection: that took half again as long for one request, see
 # docs/decisions/0001.
-class Connection(asyncio.Protocol):
+# It is an `asyncio.Protocol` in all but its base class, which would keep it from being compiled as a native
+# class.
+class Connection:
     """The broker's end of one byte stream.
 
     Args:
@@ -107,7 +109,7 @@ class Connection(asyncio.Protocol):
 
     # --- begin ---
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         """Begin, or refuse where there are too many. The transport's first call."""
         self._transport = transport
         now = self._runtime.time()

@@ -192,7 +192,8 @@ class OpenListeners:
 
     def _maker(self, listener: Listener) -> _Maker:
         admission = self._admission
-        make: _Maker = partial(self._make_connection, listener)
+        # The loops call it like any `asyncio.Protocol`, see `Connection`.
+        make = cast("_Maker", partial(self._make_connection, listener))
         if listener.http:
             http = HttpListener(
                 partial(self._make_connection, listener),
