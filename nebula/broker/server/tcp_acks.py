@@ -25,8 +25,8 @@ from typing import Final
 _SHORTEST_WAIT_SECONDS: Final = 0.035
 _LONGEST_WAIT_SECONDS: Final = 0.1
 
-# None: this system has no such option, and nothing happens.
-_QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+# -1: this system has no such option, and nothing happens.
+_QUICK_ACK: Final[int] = getattr(socket, "TCP_QUICKACK", -1)
 
 
 class TcpAcks:
@@ -59,7 +59,7 @@ class TcpAcks:
 def send_ack(transport: asyncio.BaseTransport) -> None:
     """Let the kernel send the acknowledgement that it delays, if there is one."""
     found = transport.get_extra_info("socket")
-    if found is None or _QUICK_ACK is None:
+    if found is None or _QUICK_ACK < 0:
         return
     # Linux only: the option is not permanent, so each acknowledgement asks for it (tcp(7)).
     with contextlib.suppress(OSError):  # the peer may be gone
