@@ -104,12 +104,13 @@ def say_in_two_writes(wire: Wire, number: int) -> None:
     assert wire.next() is not None
 
 
+@pytest.mark.interpreted
 def test_system_without_the_option_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Untouched(asyncio.Transport):
         def get_extra_info(self, name: str, default: Any = None) -> Any:
             return object()  # it has no `setsockopt`
 
-    monkeypatch.setattr(tcp_acks, "_QUICK_ACK", None)
+    monkeypatch.setattr(tcp_acks, "_QUICK_ACK", -1)
 
     send_ack(Untouched())
 
