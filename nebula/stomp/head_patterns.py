@@ -97,12 +97,13 @@ class _Layout:
         lines: of the pattern.
         texts: the bytes before, between and after the values that differ.
         values: those of this head.
+        read: the places of the values that are read among those that differ.
 
     Attributes:
         size: of a head.
         form: of a head; it has each LF, each colon, and nothing that is escaped.
         cut_texts: cuts the texts out of a head.
-        cut_values: cuts the values out of a head.
+        cut_values: cuts the values that are read out of a head.
         unread_pieces: where the lines begin and end that are passed on. Those that follow each other are one
             piece, but for values that have colons, which is told by the third item.
     """
@@ -110,13 +111,19 @@ class _Layout:
     __slots__ = ("cut_texts", "cut_values", "form", "size", "unread_pieces")
 
     def __init__(
-        self, head: bytes, lines: Sequence[Line], texts: Sequence[bytes], values: Sequence[bytes]
+        self,
+        head: bytes,
+        lines: Sequence[Line],
+        texts: Sequence[bytes],
+        values: Sequence[bytes],
+        read: Sequence[int],
     ) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
         sizes = [(len(text), len(value)) for text, value in zip(texts, [*values, b""], strict=True)]
         cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
         self.cut_texts = cut
-        self.cut_values = Struct("".join(f"{x}x{y}s" for x, y in sizes[:-1])).unpack_from
+        cuts = [f"{x}x{y}s" if place in read else f"{x + y}x" for place, (x, y) in enumerate(sizes[:-1])]
+        self.cut_values = Struct("".join(cuts)).unpack_from
         pieces: list[tuple[int, int, bool]] = []
         end = head.find(b"\n")
         for line, text in zip(lines, head[:-2].split(b"\n")[1:], strict=True):
@@ -192,7 +199,8 @@ class HeadPattern:
         self.begin, self._texts = texts[0], tuple(texts)
         self._unread = unread if unread.replace(_NOTHING, b"") else b""
         # Of the values that differ: those that are not only passed on.
-        self._read = [(place, line) for place, line in enumerate(slots) if line.role != _UNREAD]
+        self._read_places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
+        self._read = [slots[place] for place in self._read_places]
         self._expression: re.Pattern[bytes] | None = None
         self._searches, self._next_layout = 0, _FEWEST_SEARCHES
         self._layouts: list[_Layout] = []
@@ -240,21 +248,23 @@ class HeadPattern:
         # A form says nothing of escapes.
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
-            layout = _Layout(data[position:end], self._lines, self._texts, values)
+            layout = _Layout(data[position:end], self._lines, self._texts, values, self._read_places)
             self._layouts = [layout, *self._layouts[: _MOST_LAYOUTS - 1]]
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
-        return self._found(values, unread, end, is_odd=is_odd)
+        return self._found([values[place] for place in self._read_places], unread, end, is_odd=is_odd)
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
         if self._is_copied:
             headers = Headers(headers)
-        for place, line in self._read:
+        for place, line in enumerate(self._read):
             value = values[place]
             if line.role == _LENGTH:
                 if len(value) > _MOST_DIGITS or not value.isdigit():
                     return None
                 length = int(value)
+                if line.header is None:
+                    continue
             text = self._dialect.unescape(value.decode()) if is_odd else value.decode()
             if line.role == _RECEIPT:
                 receipt = text
