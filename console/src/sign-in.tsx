@@ -18,6 +18,10 @@ const KINDS: readonly { kind: Kind; title: string }[] = [
 // Of this page: after signing out, the user expects the form.
 let isFirst = true;
 
+/**
+ * Signs in without a form first. After a success nothing changes here: the shell comes as soon as the broker has said what
+ * one may do, and what is typed into a form that is shown until then would be lost.
+ */
 export function SignIn() {
   const kind = useSignal<Kind>("passcode");
   const failure = useSignal<string | null>(null);
@@ -31,7 +35,6 @@ export function SignIn() {
       await session.signIn(credentials);
     } catch (error) {
       failure.value = saying(asNebulaError(error));
-    } finally {
       isBusy.value = false;
     }
   };
@@ -41,10 +44,7 @@ export function SignIn() {
     isFirst = false;
     // Many brokers want nothing on their own machine, or know a client by its certificate: then no form is shown.
     isTrying.value = true;
-    void session
-      .signIn({ kind: "none" })
-      .catch(() => {})
-      .finally(() => (isTrying.value = false));
+    void session.signIn({ kind: "none" }).catch(() => (isTrying.value = false));
   }, []);
 
   const submit = (event: SubmitEvent) => {
