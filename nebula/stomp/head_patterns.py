@@ -44,6 +44,7 @@ _FEWEST_SEARCHES: Final = 16
 _MOST_SEARCHES: Final = 1024
 # With more of them, a head of none of the layouts costs more than the layouts save.
 _MOST_LAYOUTS: Final = 4
+_LF: Final = 10
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
@@ -214,8 +215,8 @@ class HeadPattern:
         """
         for layout in self._layouts:
             end = position + layout.size
-            # Tells most layouts apart, at little cost.
-            if data[end - 2 : end] != b"\n\n":
+            # Most other layouts end elsewhere, which costs less to see than a different form.
+            if end > len(data) or data[end - 1] != _LF or data[end - 2] != _LF:
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
@@ -249,7 +250,8 @@ class HeadPattern:
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
             layout = _Layout(data[position:end], self._lines, self._texts, values, self._read_places)
-            self._layouts = [layout, *self._layouts[: _MOST_LAYOUTS - 1]]
+            # Those that were made first fit most heads, and are tried first.
+            self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
         return self._found([values[place] for place in self._read_places], unread, end, is_odd=is_odd)
 
