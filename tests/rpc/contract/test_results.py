@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import anyio
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    computed_field,
+    field_serializer,
+    field_validator,
+)
 from typing_extensions import TypedDict
 
 from nebula import JobEnded, RemoteError, Responder, VerbError, in_avro, verb
@@ -20,6 +28,7 @@ from nebula.avro import Schema
 from nebula.rpc.contract.results import BadResult, ResultContract
 from nebula.rpc.contract.signature import Signature
 from nebula.rpc.http_problems import status_of
+from nebula.rpc.wire.json_types import Adapter
 from nebula.testing import TestClient
 from tests.own_logs import own_logs
 
@@ -42,6 +51,29 @@ class Derived:
     def __post_init__(self, share: float) -> None:
         self.gross *= 2
         self.net = self.gross * share
+
+
+class Plain(BaseModel):
+    price: float
+
+
+class Scalars(BaseModel):
+    text: str = "x"
+    number: Annotated[int, Field(gt=0)] = 1
+    share: float = Field(0.5, alias="part")
+    is_open: bool = True
+
+
+class Written(Scalars):
+    @field_serializer("number")
+    def in_words(self, number: int) -> str:
+        return f"{number} of them"
+
+
+class Computed(Scalars):
+    @computed_field
+    def twice(self) -> int:
+        return self.number * 2
 
 
 class Quote(BaseModel):
@@ -137,6 +169,7 @@ def test_result_that_is_allowed_is_converted_and_written(kind: Any, result: Any,
         (Quote, {"price": "dear"}, "price"),
         (Quote, Trade(1), ""),
         (Quote, Quote.model_construct(price="dear"), "price"),
+        (Plain, Plain.model_construct(price="dear"), "price"),
         (list[Quote], [Quote(price=1), Quote.model_construct(price="dear")], "1.price"),
         (Trade, Trade("dear"), "price"),  # type: ignore[arg-type]  # as it must not be
         (Trade, Trade(1, qty=-1), "qty"),
@@ -159,8 +192,23 @@ def test_result_that_is_not_allowed_is_bad_at_its_field(kind: Any, result: Any, 
     assert "dear" not in f"{caught.value.message}{caught.value.details}"
 
 
-class Plain(BaseModel):
-    price: float
+@pytest.mark.parametrize("kind", [Scalars, Written, Computed])
+@pytest.mark.parametrize("name", list(Scalars.model_fields))
+@pytest.mark.parametrize("value", ["x", "1", 1, 0, 2.5, True, None, b"x", [1], Colour.RED, math.nan])
+def test_model_of_scalars_is_written_as_pydantic_does_it(
+    kind: type[Scalars], name: str, value: object
+) -> None:
+    model = kind.model_construct(**{name: value})
+    adapter = Adapter(kind)
+
+    def outcome(write: Callable[[], bytes]) -> bytes | None:
+        try:
+            return write()
+        except ValueError:
+            return None
+
+    told = outcome(lambda: TypeAdapter(kind).dump_json(model, by_alias=True, warnings="error"))
+    assert outcome(lambda: adapter.write(model, is_exact=True)) == told
 
 
 class Revalidated(Plain):
