@@ -195,9 +195,7 @@ def test_result_that_is_not_allowed_is_bad_at_its_field(kind: Any, result: Any, 
 @pytest.mark.parametrize("kind", [Scalars, Written, Computed])
 @pytest.mark.parametrize("name", list(Scalars.model_fields))
 @pytest.mark.parametrize("value", ["x", "1", 1, 0, 2.5, True, None, b"x", [1], Colour.RED, math.nan])
-def test_model_of_scalars_is_written_as_pydantic_does_it(
-    kind: type[Scalars], name: str, value: object
-) -> None:
+def test_model_of_scalars_is_written_as_pydantic_does_it(kind: type[Scalars], name: str, value: Any) -> None:
     model = kind.model_construct(**{name: value})
     adapter = Adapter(kind)
 
