@@ -48,7 +48,7 @@ from nebula.stomp.frames import (
     Frame,
     FrameLimits,
 )
-from nebula.stomp.head_patterns import HeadPattern, lines_of
+from nebula.stomp.head_patterns import Head, HeadPattern, lines_of
 from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
@@ -92,9 +92,6 @@ _UNTIL_NUL: Final = -1
 
 _SEND: Final = b"SEND\n"
 
-# Command, headers that are read, length of the body, and lines that are passed on.
-_Head = tuple[str, Headers, int, bytes]
-
 
 class FrameParser:
     """Reads one side of a connection.
@@ -126,7 +123,7 @@ class FrameParser:
         # Up to this size a head breaks no limit of sizes: they need no check.
         self._safe_head_bytes = min(self._limits.max_head_bytes, self._limits.max_header_line_bytes)
         # Whole heads, and the lines of heads that are read.
-        self._heads: dict[bytes, _Head] = {}
+        self._heads: dict[bytes, Head] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         self._patterns: list[HeadPattern] = []
         self._likely: dict[int, HeadPattern] = {}  # the last one that matched, by the first byte of a head
@@ -343,7 +340,7 @@ class FrameParser:
             self._check_sizes(len(head), len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
-    def _read_new_head(self, head: bytes, whole: bytes) -> _Head:
+    def _read_new_head(self, head: bytes, whole: bytes) -> Head:
         """Read a head that is not known: of a SEND only the headers that are named.
 
         Args:
@@ -367,21 +364,21 @@ class FrameParser:
             self._learn(whole, known)
         return known
 
-    def _learn(self, whole: bytes, known: _Head) -> None:
+    def _learn(self, whole: bytes, known: Head) -> None:
         """Learn from a head that had to be read."""
         self._lessons += 1
         self._next_lesson += self._lessons * _HEADS_BETWEEN_LESSONS
-        command, headers, length, unread = known
+        command, _, _, unread = known
         if self._dialect.trims_values or not header_lines.LINES.fullmatch(unread):
             return
         lines = lines_of(whole, self._dialect, self._names if command == "SEND" else None)
         if not 0 < len(lines) <= _MAX_PATTERN_LINES:
             return
         if not any(one.command == command and one.learn(lines) for one in self._patterns):
-            newest = HeadPattern(command, lines, headers, length, self._dialect, self._safe_head_bytes)
+            newest = HeadPattern(known, lines, self._dialect, self._safe_head_bytes)
             self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
 
-    def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> _Head:
+    def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> Head:
         """Read a head of a SEND of which each line has been looked at."""
         parts = names.split(head)
         lines = header_lines.usual_lines(head)
@@ -418,7 +415,7 @@ class FrameParser:
             self._heads[head] = known
         return known
 
-    def _read_head(self, head: bytes, *, has_receipt: bool) -> _Head:
+    def _read_head(self, head: bytes, *, has_receipt: bool) -> Head:
         """Read a whole head."""
         lines = _decoded(head).split("\n")
         command = lines.pop(0)

@@ -48,6 +48,9 @@ _LF: Final = 10
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
+Head: TypeAlias = tuple[str, Headers, int, bytes]
+"""A head that was read: its command, what is read of it, the length of the body, and the unread lines."""
+
 _Found: TypeAlias = tuple[Headers, int, bytes, int, str | None]
 
 
@@ -84,8 +87,7 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
         if name in known and (role != _RECEIPT or _RECEIPT in [one.role for one in lines]):
             return []
         known.add(name)
-        is_header = names is None and role != _RECEIPT
-        header = dialect.unescape(name) if is_header else None
+        header = dialect.unescape(name) if names is None and role != _RECEIPT else None
         lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
     return lines
 
@@ -94,11 +96,9 @@ class _Layout:
     """Where everything stands in the heads of a pattern whose values are as long as in one of them.
 
     Args:
+        pattern: of these heads.
         head: this one, with the empty line behind it.
-        lines: of the pattern.
-        texts: the bytes before, between and after the values that differ.
-        values: those of this head.
-        read: the places of the values that are read among those that differ.
+        values: those of this head that differ from others.
 
     Attributes:
         size: of a head.
@@ -111,23 +111,16 @@ class _Layout:
 
     __slots__ = ("cut_texts", "cut_values", "form", "size", "unread_pieces")
 
-    def __init__(
-        self,
-        head: bytes,
-        lines: Sequence[Line],
-        texts: Sequence[bytes],
-        values: Sequence[bytes],
-        read: Sequence[int],
-    ) -> None:
+    def __init__(self, pattern: HeadPattern, head: bytes, values: Sequence[bytes]) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
-        sizes = [(len(text), len(value)) for text, value in zip(texts, [*values, b""], strict=True)]
+        sizes = [(len(text), len(value)) for text, value in zip(pattern.texts, [*values, b""], strict=True)]
         cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
         self.cut_texts = cut
-        cuts = [f"{x}x{y}s" if place in read else f"{x + y}x" for place, (x, y) in enumerate(sizes[:-1])]
+        cuts = [f"{x}x{y}s" if at in pattern.places else f"{x + y}x" for at, (x, y) in enumerate(sizes[:-1])]
         self.cut_values = Struct("".join(cuts)).unpack_from
         pieces: list[tuple[int, int, bool]] = []
         end = head.find(b"\n")
-        for line, text in zip(lines, head[:-2].split(b"\n")[1:], strict=True):
+        for line, text in zip(pattern.lines, head[:-2].split(b"\n")[1:], strict=True):
             begin, end = end, end + 1 + len(text)
             if line.role == _UNREAD:
                 has_colons = text.count(b":") > 1
@@ -143,41 +136,34 @@ class HeadPattern:
     """Heads with the same names in the same order.
 
     Args:
-        command: of these heads.
-        lines: of one of them.
-        headers: what is read of it.
-        length: of its body.
+        known: one of these heads.
+        lines: of it.
         dialect: in which values are escaped.
         most_bytes: of a head that is recognised; longer ones may break a limit.
 
     Attributes:
         command: of these heads.
         begin: what they begin with.
+        lines: of one of them.
+        texts: the bytes before, between and after the values that differ.
+        places: of the values that are read, among those that differ.
     """
 
-    def __init__(
-        self,
-        command: str,
-        lines: list[Line],
-        headers: Headers,
-        length: int,
-        dialect: Dialect,
-        most_bytes: int,
-    ) -> None:
-        self.command, self._lines, self._length = command, lines, length
+    def __init__(self, known: Head, lines: list[Line], dialect: Dialect, most_bytes: int) -> None:
+        self.command, headers, self._length, _ = known
         # Where all headers are read, each frame has headers of its own, which its receiver may change.
         self._is_copied = any(line.header is not None for line in lines)
         self._headers = Headers(headers) if self._is_copied else headers
-        self._dialect, self._most_bytes = dialect, most_bytes
+        self.lines, self._dialect, self._most_bytes = lines, dialect, most_bytes
         self._arrange({place for place, line in enumerate(lines) if line.role == _RECEIPT})
 
     def learn(self, lines: Sequence[Line]) -> bool:
         """Learn from the lines of another head which values differ. False: it is of another kind."""
-        pairs = list(zip(self._lines, lines, strict=False))
-        if len(lines) != len(self._lines) or any(own.name != line.name for own, line in pairs):
+        pairs = list(zip(self.lines, lines, strict=False))
+        if len(lines) != len(self.lines) or any(own.name != line.name for own, line in pairs):
             return False
         differing = {place for place, (own, line) in enumerate(pairs) if own.value != line.value}
-        if any(self._lines[place].role == _KEY for place in differing):
+        if any(self.lines[place].role == _KEY for place in differing):
             return False
         self._arrange(self._differing | differing)
         return True
@@ -187,7 +173,7 @@ class HeadPattern:
         texts = [self.command.encode()]  # what stands before, between and after the values that differ
         unread = b""
         slots: list[Line] = []
-        for place, line in enumerate(self._lines):
+        for place, line in enumerate(self.lines):
             differs = place in differing
             texts[-1] += line.name if differs else line.name + line.value
             if line.role == _UNREAD:
@@ -197,11 +183,11 @@ class HeadPattern:
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
-        self.begin, self._texts = texts[0], tuple(texts)
+        self.begin, self.texts = texts[0], tuple(texts)
         self._unread = unread if unread.replace(_NOTHING, b"") else b""
         # Of the values that differ: those that are not only passed on.
-        self._read_places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
-        self._read = [slots[place] for place in self._read_places]
+        self.places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
+        self._read = [slots[place] for place in self.places]
         self._expression: re.Pattern[bytes] | None = None
         self._searches, self._next_layout = 0, _FEWEST_SEARCHES
         self._layouts: list[_Layout] = []
@@ -220,23 +206,23 @@ class HeadPattern:
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
-            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == self._texts:
-                values: tuple[bytes, ...] = layout.cut_values(head) if self._read else ()
+            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == self.texts:
                 unread = [
                     _escaped(head[begin:stop]) if has_colons else head[begin:stop]
                     for begin, stop, has_colons in layout.unread_pieces
                 ]
+                values = layout.cut_values(head) if self._read else ()
                 return self._found(values, b"".join(unread), end, is_odd=False)
         return self._search(data, position)
 
     def _search(self, data: bytes, position: int) -> _Found | None:
         """Recognise a head whose values may have other lengths."""
-        if len(self._texts) == 1:  # no value differs
+        if len(self.texts) == 1:  # no value differs
             end = position + len(self.begin)
             is_same = data[position:end] == self.begin
             return self._found((), self._unread % (), end, is_odd=False) if is_same else None
         if self._expression is None:
-            self._expression = re.compile(b"(.*+)".join(map(re.escape, self._texts)))
+            self._expression = re.compile(b"(.*+)".join(map(re.escape, self.texts)))
         found = self._expression.match(data, position)
         if found is None or (end := found.end()) - position > self._most_bytes:
             return None
@@ -249,16 +235,15 @@ class HeadPattern:
         # A form says nothing of escapes.
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
-            layout = _Layout(data[position:end], self._lines, self._texts, values, self._read_places)
+            layout = _Layout(self, data[position:end], values)
             # Those that were made first fit most heads, and are tried first.
             self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
-        return self._found([values[place] for place in self._read_places], unread, end, is_odd=is_odd)
+        return self._found([values[place] for place in self.places], unread, end, is_odd=is_odd)
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
-        headers, length, receipt = self._headers, self._length, None
-        if self._is_copied:
-            headers = Headers(headers)
+        headers = Headers(self._headers) if self._is_copied else self._headers
+        length, receipt = self._length, None
         for place, line in enumerate(self._read):
             value = values[place]
             if line.role == _LENGTH:

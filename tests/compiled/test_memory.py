@@ -7,6 +7,7 @@ import gc
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
@@ -122,16 +123,20 @@ async def test_memory_does_not_grow_with_calls(
     call: Callable[[Client], Awaitable[None]], shop: Client
 ) -> None:
     await make(call, shop, _CALLS)
+    sizes = []
     tracemalloc.start()
     try:
         await make(call, shop, 50)
-        before, _ = tracemalloc.get_traced_memory()
-        await make(call, shop, _CALLS)
-        after, _ = tracemalloc.get_traced_memory()
+        for _ in range(3):
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            await make(call, shop, _CALLS)
+        sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
 
-    assert after - before < _MOST_BYTES_OF_CALLS
+    # The least of three: what is noted with time, and the log that pytest keeps, are no leaks, but take some
+    # ten thousand bytes in some of the rounds. A leak takes more in each.
+    assert min(after - before for before, after in pairwise(sizes)) < _MOST_BYTES_OF_CALLS
 
 
 # Service and broker remember the ids of calls that were given up, up to a limit. So it is objects that are

@@ -336,7 +336,7 @@ class Broker:
         work = self.queues.work
         if not (self._dirty or resumed or work.pages):
             return None
-        dirty = self._dirty[:]
+        found = Work(self._dirty[:], resumed, work.pages)
         self._dirty.clear()
-        pages, work.pages = work.pages, []
-        return Work(dirty, resumed, pages)
+        work.pages = []
+        return found

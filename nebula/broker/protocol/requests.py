@@ -150,10 +150,8 @@ def read_connect(frame: Frame, dialect: Dialect, profile: Profile, limits: Limit
         limit = to_milliseconds(most)
         raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {limit}")
     check_length(fields, names.CLIENT_ID, limits.max_identifier_characters)
-    heart_beat = parse_heart_beat(text if dialect.announces_version else None)
-    return ConnectRequest(
-        fields.get("login"), fields.get("passcode"), fields.get(names.CLIENT_ID), heart_beat
-    )
+    theirs = parse_heart_beat(text if dialect.announces_version else None)
+    return ConnectRequest(fields.get("login"), fields.get("passcode"), fields.get(names.CLIENT_ID), theirs)
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:

@@ -83,17 +83,15 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
     profile = session.profile
-    given: dict[str, Any] = {
-        name: FORMS[name](fields[name], profile) for name in FORMS.keys() & fields.keys()
-    }
+    read: dict[str, Any] = {name: FORMS[name](fields[name], profile) for name in FORMS.keys() & fields.keys()}
     most = broker.limits.max_identifier_characters
-    if None in given.values() or any(len(fields[name]) > most for name in fields.keys() & IDENTIFIERS):
+    if None in read.values() or any(len(fields[name]) > most for name in fields.keys() & IDENTIFIERS):
         return Verdict.INVALID
     is_queue = kind.holds_messages
     # What is in the dead-letter queue waits until it is taken (G.dead-letter).
     may_expire = destination != broker.queues.dead_letter
     policy = broker.context.policies.lookup(destination)
-    is_response = given.get(names.RESPONSE, False)
+    is_response = read.get(names.RESPONSE, False)
     named, notify = fields.get(names.REPLY_TO), fields.get(names.JOB_NOTIFY)
     # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
     reply_to = None if is_response else named
@@ -108,21 +106,21 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         destination,
         session.principal,
         passed_on,
-        requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
-        is_persistent=given.get(names.PERSISTENT, False),
-        ephemeral_owner=session if kind.holds_value and given.get(names.EPHEMERAL) else None,
-        is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
-        time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
+        requires_consumers=is_queue and read.get(names.REQUIRE_CONSUMERS, False),
+        is_persistent=read.get(names.PERSISTENT, False),
+        ephemeral_owner=session if kind.holds_value and read.get(names.EPHEMERAL) else None,
+        is_quiet=read.get(names.RECEIPT_ON_REJECTION, False),
+        time_to_live=read.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=reply_to,
         addresses=tuple((name, is_notify) for name, is_notify in ((named, False), (notify, True)) if name),
         is_response=is_response,
         origin=None if reply_to is None else session.origin,
-        is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
+        is_stream=read.get(names.STREAM, False) and not read.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields,
         check=None if policy is None else policy.check,
-        wishes=_wishes(fields, given, destination, kind, broker.context.wall_offset, may_expire=may_expire),
-        priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
+        wishes=_wishes(fields, read, destination, kind, broker.context.wall_offset, may_expire=may_expire),
+        priority=read.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
@@ -133,7 +131,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
 
 def _wishes(
     fields: Mapping[str, str],
-    given: Mapping[str, Any],
+    read: Mapping[str, Any],
     destination: str,
     kind: DestinationKind,
     wall_offset: float,
@@ -143,16 +141,16 @@ def _wishes(
     """What few SENDs ask for; None: nothing of that.
 
     Args:
-        given: parsed values of the headers in `FORMS`.
+        read: parsed values of the headers in `FORMS`.
     """
     if _WISHES.isdisjoint(fields):
         return None
     # JMS clients write 0 for "never".
-    expires_at = None if kind.holds_value else given.get(names.EXPIRES) or None
-    deliver_at = given.get(names.DELIVER_AT) if kind.holds_messages else None
+    expires_at = None if kind.holds_value else read.get(names.EXPIRES) or None
+    deliver_at = read.get(names.DELIVER_AT) if kind.holds_messages else None
     wishes = Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
-        delay=given.get(names.DELAY) if kind.holds_messages else None,
+        delay=read.get(names.DELAY) if kind.holds_messages else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
         # An inbox ends with its connection, so there is no later repetition to detect.
         dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,

@@ -175,6 +175,7 @@ def test_each_constant_is_declared_with_its_comment() -> None:
     assert {name for name in vars(core_limits) if name.isupper()} <= FIXED_LIMITS.keys()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("sink", "name"), [(Deaf, "FLUSH_SECONDS"), (Sink, "LINGER_SECONDS")])
 def test_peer_has_its_time_to_read_its_end(
     sink: type[Sink], name: str, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +249,7 @@ def test_postponed_messages_are_put_back_in_portions(monkeypatch: pytest.MonkeyP
     assert len(bob.bodies()) == 40
 
 
+@pytest.mark.interpreted
 def test_peer_that_does_not_close_is_cut_off_at_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "LINGER_SECONDS", 3600.0)
     monkeypatch.setattr(serving, "STOP_SECONDS", 0.01)

@@ -59,6 +59,7 @@ def segments_out(transport: asyncio.BaseTransport) -> int:
 
 @on_linux
 @loops
+@pytest.mark.interpreted
 def test_socket_without_nodelay_writes_head_and_body_and_is_acknowledged_between(
     run_loop: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_socket_without_nodelay_writes_head_and_body_and_is_acknowledged_between
 
 
 @on_linux
+@pytest.mark.interpreted
 def test_peer_that_never_waits_costs_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(connections, "send_ack", asked.append)

@@ -113,9 +113,7 @@ class Paging:
         self._pages_at = min(self._pages_at, stored_bytes + window_bytes // 4)
         if stored_bytes <= max(window_bytes, self._pages_at):
             return None
-        gone = [
-            message for line in self.lines for message in _page_out(line, up_to, window_bytes // 2, may_go)
-        ]
+        gone = [one for line in self.lines for one in _page_out(line, up_to, window_bytes // 2, may_go)]
         stored_bytes -= sum(message.size_bytes for message in gone)
         self.paged_bytes += paged_bytes(len(gone), _body_bytes(gone))
         self._pages_at = stored_bytes + max(window_bytes // 4, stored_bytes // 8)
