@@ -140,6 +140,8 @@ class AsyncioLink(asyncio.Protocol):
     Frames that are written in one turn of the loop are sent in a few pieces. A system call for each frame
     would cost more than everything else that is done for it, here and at the broker. In one piece, it would
     leave the broker idle while we work, and us while it works.
+
+    After a turn with a single frame, the next turn most likely has a single one, too: it is sent at once.
     """
 
     def __init__(self) -> None:
@@ -148,6 +150,9 @@ class AsyncioLink(asyncio.Protocol):
         # What arrives between the connection and `start`.
         self._early = bytearray()
         self._outgoing: list[bytes] = []
+        self._frames_of_turn = 0
+        # The last turn in which something was written had a single frame.
+        self._is_sparse = False
         self._room = _WriteRoom()
         self._undrained_bytes = 0
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -165,12 +170,19 @@ class AsyncioLink(asyncio.Protocol):
             receiver.connection_lost(self._loss)
 
     def write(self, data: bytes) -> None:
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
+        is_first = not self._frames_of_turn
+        if is_first:
+            self._loop.call_soon(self._end_turn)
+        self._frames_of_turn += 1
         self._outgoing.append(data)
         self._undrained_bytes += len(data)
-        if len(self._outgoing) == _FRAMES_AT_ONCE:
+        if (is_first and self._is_sparse) or len(self._outgoing) == _FRAMES_AT_ONCE:
             self._flush()
+
+    def _end_turn(self) -> None:
+        self._is_sparse = self._frames_of_turn == 1
+        self._frames_of_turn = 0
+        self._flush()
 
     def _flush(self) -> None:
         if self._outgoing:

@@ -50,6 +50,24 @@ async def test_what_is_written_in_one_turn_goes_out_in_one_piece_at_its_end() ->
     assert transport.pieces == [b"abc"]
 
 
+async def test_frame_is_sent_at_once_after_a_turn_with_a_single_one() -> None:
+    link, transport = linked()
+    link.write(b"a")
+    await asyncio.sleep(0)
+
+    for octet in (b"b", b"c", b"d"):
+        link.write(octet)
+    assert transport.pieces == [b"a", b"b"]
+
+    await asyncio.sleep(0)
+    assert transport.pieces == [b"a", b"b", b"cd"]
+    link.write(b"e")
+    assert transport.pieces == [b"a", b"b", b"cd"]
+    await asyncio.sleep(0)
+    link.write(b"f")
+    assert transport.pieces == [b"a", b"b", b"cd", b"e", b"f"]
+
+
 async def test_much_that_is_written_in_one_turn_goes_out_in_several_pieces_in_order() -> None:
     link, transport = linked()
 
