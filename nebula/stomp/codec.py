@@ -48,7 +48,7 @@ from nebula.stomp.frames import (
     Frame,
     FrameLimits,
 )
-from nebula.stomp.head_patterns import Head, HeadPattern, lines_of
+from nebula.stomp.head_patterns import HeadPattern, KnownHead, lines_of
 from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
@@ -123,7 +123,7 @@ class FrameParser:
         # Up to this size a head breaks no limit of sizes: they need no check.
         self._safe_head_bytes = min(self._limits.max_head_bytes, self._limits.max_header_line_bytes)
         # Whole heads, and the lines of heads that are read.
-        self._heads: dict[bytes, Head] = {}
+        self._heads: dict[bytes, KnownHead] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         self._patterns: list[HeadPattern] = []
         self._likely: dict[int, HeadPattern] = {}  # the last one that matched, by the first byte of a head
@@ -340,7 +340,7 @@ class FrameParser:
             self._check_sizes(len(head), len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
-    def _read_new_head(self, head: bytes, whole: bytes) -> Head:
+    def _read_new_head(self, head: bytes, whole: bytes) -> KnownHead:
         """Read a head that is not known: of a SEND only the headers that are named.
 
         Args:
@@ -364,7 +364,7 @@ class FrameParser:
             self._learn(whole, known)
         return known
 
-    def _learn(self, whole: bytes, known: Head) -> None:
+    def _learn(self, whole: bytes, known: KnownHead) -> None:
         """Learn from a head that had to be read."""
         self._lessons += 1
         self._next_lesson += self._lessons * _HEADS_BETWEEN_LESSONS
@@ -378,7 +378,7 @@ class FrameParser:
             newest = HeadPattern(known, lines, self._dialect, self._safe_head_bytes)
             self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
 
-    def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> Head:
+    def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> KnownHead:
         """Read a head of a SEND of which each line has been looked at."""
         parts = names.split(head)
         lines = header_lines.usual_lines(head)
@@ -415,7 +415,7 @@ class FrameParser:
             self._heads[head] = known
         return known
 
-    def _read_head(self, head: bytes, *, has_receipt: bool) -> Head:
+    def _read_head(self, head: bytes, *, has_receipt: bool) -> KnownHead:
         """Read a whole head."""
         lines = _decoded(head).split("\n")
         command = lines.pop(0)

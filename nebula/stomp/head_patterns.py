@@ -42,13 +42,13 @@ _FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for 
 # than the one before, up to this many more.
 _FEWEST_SEARCHES: Final = 16
 _MOST_SEARCHES: Final = 1024
-# With more of them, a head of none of the layouts costs more than the layouts save.
+# Enough for the lengths of most bodies. Each one costs the heads of no layout two comparisons.
 _MOST_LAYOUTS: Final = 4
 _LF: Final = 10
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
-Head: TypeAlias = tuple[str, Headers, int, bytes]
+KnownHead: TypeAlias = tuple[str, Headers, int, bytes]
 """A head that was read: its command, what is read of it, the length of the body, and the unread lines."""
 
 _Found: TypeAlias = tuple[Headers, int, bytes, int, str | None]
@@ -149,7 +149,7 @@ class HeadPattern:
         places: of the values that are read, among those that differ.
     """
 
-    def __init__(self, known: Head, lines: list[Line], dialect: Dialect, most_bytes: int) -> None:
+    def __init__(self, known: KnownHead, lines: list[Line], dialect: Dialect, most_bytes: int) -> None:
         self.command, headers, self._length, _ = known
         # Where all headers are read, each frame has headers of its own, which its receiver may change.
         self._is_copied = any(line.header is not None for line in lines)
@@ -236,7 +236,7 @@ class HeadPattern:
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
             layout = _Layout(self, data[position:end], values)
-            # Those that were made first fit most heads, and are tried first.
+            # What comes most often was searched first, so the oldest layout is tried first.
             self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
         unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
         return self._found([values[place] for place in self.places], unread, end, is_odd=is_odd)

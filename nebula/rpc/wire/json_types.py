@@ -127,7 +127,7 @@ def _model_of_scalars(schema: Any) -> tuple[type | None, tuple[type, ...]]:
     if schema["type"] != "model" or "serialization" in schema:
         return None, ()
     inner = schema["schema"]
-    if inner["type"] != "model-fields" or inner["computed_fields"]:
+    if inner["type"] != "model-fields" or inner["computed_fields"] or "extras_schema" in inner:
         return None, ()
     kinds = [_scalar_of(field["schema"]) for field in inner["fields"].values()]
     scalars = tuple(kind for kind in kinds if kind is not None)

@@ -76,6 +76,11 @@ class Computed(Scalars):
         return self.number * 2
 
 
+class Open(Scalars):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+
+
 class Quote(BaseModel):
     price: float
     trade: Trade | None = None
@@ -192,8 +197,8 @@ def test_result_that_is_not_allowed_is_bad_at_its_field(kind: Any, result: Any, 
     assert "dear" not in f"{caught.value.message}{caught.value.details}"
 
 
-@pytest.mark.parametrize("kind", [Scalars, Written, Computed])
-@pytest.mark.parametrize("name", list(Scalars.model_fields))
+@pytest.mark.parametrize("kind", [Scalars, Written, Computed, Open])
+@pytest.mark.parametrize("name", [*Scalars.model_fields, "other"])
 @pytest.mark.parametrize("value", ["x", "1", 1, 0, 2.5, True, None, b"x", [1], Colour.RED, math.nan])
 def test_model_of_scalars_is_written_as_pydantic_does_it(kind: type[Scalars], name: str, value: Any) -> None:
     model = kind.model_construct(**{name: value})
