@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
-from nebula.broker.operations.orders import ConnectionOrder
+from nebula.broker.operations.orders import ConnectionOrder, TopicOrder
 from nebula.cli.operators import (
     Internal,
     Limit,
@@ -61,6 +61,13 @@ Topics: TypeAlias = Annotated[
         metavar="TOPIC | GLOB",
         help="One with its subscribers, or those that match.",
         callback=named_topic,
+    ),
+]
+TopicsOrdered: TypeAlias = Annotated[
+    TopicOrder,
+    Option(
+        help="By name; by subscribers, waiting messages or bytes, largest first; or by the latest change of a"
+        " last value."
     ),
 ]
 OnlyKind: TypeAlias = Annotated[TopicKind | None, Option(help="Only topics, or only last values.")]
@@ -148,6 +155,7 @@ def topics(
     name: Topics = "**",
     *,
     kind: OnlyKind = None,
+    order: TopicsOrdered = TopicOrder.NAME,
     limit: Limit = 100,
     internal: Internal = False,
     full: FullIds = False,
@@ -162,6 +170,7 @@ def topics(
     \b
     Examples:
       nebula topics 'X/EGM.*'
+      nebula topics --order subscribers --limit 10
       nebula topics /topic/news
     """
     from nebula.cli.columns import SUBSCRIBERS, TOPIC_FACTS, TOPICS
@@ -173,6 +182,11 @@ def topics(
         show_details(output, details, TOPIC_FACTS, SUBSCRIBERS, has_full_ids=full)
         return
     internal = is_internal_wanted(name, is_asked=internal)
-    wanted = {"pattern": name, "kind": None if kind is None else kind.value, "internal": internal}
+    wanted = {
+        "pattern": name,
+        "kind": None if kind is None else kind.value,
+        "order": order.value,
+        "internal": internal,
+    }
     listed = list_all(broker, "topics.list", wanted, limit, timeout)
     show_list(output, TOPICS, listed, "topics and last values")

@@ -220,6 +220,16 @@ def test_connections_and_topics_and_sessions_are_listed(ask: Ask, url: str) -> N
     assert topic["summary"]["subscribers"] == 1
 
 
+def test_topics_are_listed_in_an_order(ask: Ask, client: Client) -> None:
+    client.publish("X/ordered.a", "small")
+    client.publish("X/ordered.b", "large" * 100)
+
+    largest = told(ask("topics", "X/ordered.*", "--order", "bytes", "--limit", "1"))
+
+    assert [row["topic"] for row in largest["rows"]] == ["X/ordered.b"]
+    assert largest["matched"] == 2
+
+
 def test_internal_queues_are_counted_and_shown_where_they_are_asked_for(ask: Ask, url: str) -> None:
     own = "/queue/nebula.broker"
     some, every = told(ask("queues")), told(ask("queues", "--all"))
