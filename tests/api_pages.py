@@ -52,7 +52,6 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.stomp.client.link": ("Link", "Receiver"),
         "nebula.stomp.codec": ("FrameParser", "serialize"),
         "nebula.stomp.frames": ("Frame", "FrameLimits"),
-        "nebula.stomp.header_block": ("Headers",),
         "nebula.stomp.dialects": ("Dialect", "negotiate"),
         "nebula.stomp.client_protocol": ("ClientProtocol",),
     },

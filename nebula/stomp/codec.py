@@ -47,9 +47,9 @@ from nebula.stomp.frames import (
     UNESCAPED_COMMANDS,
     Frame,
     FrameLimits,
+    Memo,
 )
 from nebula.stomp.head_patterns import HeadPattern, KnownHead, lines_of
-from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
@@ -57,9 +57,9 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
 # Known heads (docs/decisions/0008). A sender repeats itself: the same command, destination and options, over
 # and over. So headers that were read before are looked up by their bytes, which costs one hash instead of a
-# split, a decode and a dict. Frames that have the same share one `Headers` object, and `Headers.memo` lets
-# the layer above keep what it derives from them: rights, verdicts and the encoded block for receivers are
-# computed once.
+# split, a decode and a dict. Frames that have the same share one dict, and `Frame.memo` lets the layer above
+# keep what it derives from them: rights, verdicts and the encoded block for receivers are computed once.
+# A head that is the same as the one before is compared with it before its end is searched for.
 #
 # In most applications something in each head differs: a correlation-id, a timestamp, a length. So the lines
 # of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all
@@ -124,9 +124,10 @@ class FrameParser:
         self._safe_head_bytes = min(self._limits.max_head_bytes, self._limits.max_header_line_bytes)
         # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, KnownHead] = {}
-        self._headers: dict[tuple[bytes | None, ...], Headers] = {}
+        self._alike: dict[tuple[bytes | None, ...], KnownHead] = {}
         self._patterns: list[HeadPattern] = []
-        self._likely: dict[int, HeadPattern] = {}  # the last one that matched, by the first byte of a head
+        # Those that matched last, by the lowest bits of their first byte, which tell SEND, ACK and NACK apart.
+        self._likely: list[KnownHead | None] = [None] * 4
         self._heads_read = 0
         self._lessons = 0
         self._next_lesson = _HEADS_BETWEEN_LESSONS
@@ -146,9 +147,9 @@ class FrameParser:
     def forget_heads(self) -> None:
         """Free the tables of known heads, when no more frames will come."""
         self._heads.clear()
-        self._headers.clear()
+        self._alike.clear()
         self._patterns.clear()
-        self._likely.clear()
+        self._likely = [None] * 4
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -180,7 +181,7 @@ class FrameParser:
     def _parse(self, data: bytes, frames: list[Frame]) -> int:  # noqa: C901
         """Append the frames in `data`; return where the first unfinished one begins."""
         size = len(data)
-        known_heads = self._heads
+        known_heads, with_body = self._heads, COMMANDS_WITH_BODY
         max_body_bytes = self._max_body_bytes
         is_opening = self._dialect is OPENING
         has_cr = self._dialect.allows_crlf and 13 in data
@@ -198,13 +199,11 @@ class FrameParser:
                         position += 2
                         continue
                 receipt = None
-                likely = self._likely.get(first)
-                if likely is not None and (found := likely.match(data, position)) is not None:
+                known = self._likely[first & 3]
+                if known is not None and (start := known.match(data, position)) >= 0:
                     # Like one before: neither its end nor a receipt has to be searched for.
-                    command, (headers, length, unread, start, receipt) = likely.command, found
+                    receipt = known.receipt
                 else:
-                    if likely is not None:
-                        del self._likely[first]
                     if 0 <= blank <= position:
                         blank = data.find(b"\n\n", position)
                     end, start = blank, blank + 2
@@ -218,14 +217,14 @@ class FrameParser:
                     head = data[position:end]
                     if has_cr:
                         head = self._without_cr(head)
-                    known = known_heads.get(head)
+                    known = self._likely[first & 3] = known_heads.get(head)
                     if known is None:
                         whole = head
                         # `in` takes twice as long: it tries bytes as a number first.
                         if head.find(_RECEIPT) >= 0:
                             head, receipt = self._cut_receipt(head)
-                        known = known_heads.get(head) or self._read_new_head(head, whole)
-                    command, headers, length, unread = known
+                        known = self._read_new_head(head, whole)
+                command, length = known.command, known.length
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
                 stop = data.find(b"\0", start) if length == _UNTIL_NUL else start + length
@@ -235,11 +234,11 @@ class FrameParser:
                 if data[stop]:
                     raise RemoteProtocolError("the byte after the body is not NUL")
                 body = data[start:stop]
-                if body and command not in COMMANDS_WITH_BODY:
+                if body and command not in with_body:
                     if not self._dialect.ignores_stray_bodies:
                         raise RemoteProtocolError(f"{command} must not have a body")
                     body = b""
-                frames.append(Frame(command, headers, body, receipt, unread))
+                frames.append(Frame(command, known.headers, body, receipt, known.unread, known.memo))
                 position = stop + 1
                 if is_opening:
                     self._is_halted = True
@@ -352,24 +351,26 @@ class FrameParser:
         ended = whole + b"\n\n"
         for pattern in self._patterns:
             # Most patterns of a sender are for other destinations.
-            if ended.startswith(pattern.begin) and (found := pattern.match(ended, 0)) is not None:
-                self._likely[whole[0]] = pattern  # the next one may be like it
-                return pattern.command, found[0], found[1], found[2]
-        if self._names is None or not head.startswith(_SEND):
-            known = self._read_head(head, has_receipt=head is not whole)
-        else:
-            known = self._read_split_head(head, whole, self._names)
+            if ended.startswith(pattern.begin) and pattern.match(ended, 0) >= 0:
+                self._likely[whole[0] & 3] = pattern  # the next one may be like it
+                return pattern
+        known = None if head is whole else self._heads.get(head)
+        if known is None:
+            if self._names is None or not head.startswith(_SEND):
+                known = self._read_head(head, has_receipt=head is not whole)
+            else:
+                known = self._read_split_head(head, whole, self._names)
         self._heads_read += 1
         if self._heads_read >= self._next_lesson and len(whole) <= _MAX_PATTERN_BYTES:
             self._learn(whole, known)
         return known
 
     def _learn(self, whole: bytes, known: KnownHead) -> None:
-        """Learn from a head that had to be read."""
+        """Learn from a head that no pattern has matched."""
         self._lessons += 1
         self._next_lesson += self._lessons * _HEADS_BETWEEN_LESSONS
-        command, _, _, unread = known
-        if self._dialect.trims_values or not header_lines.LINES.fullmatch(unread):
+        command = known.command
+        if self._dialect.trims_values or not header_lines.LINES.fullmatch(known.unread):
             return
         lines = lines_of(whole, self._dialect, self._names if command == "SEND" else None)
         if not 0 < len(lines) <= _MAX_PATTERN_LINES:
@@ -398,15 +399,17 @@ class FrameParser:
         length = _UNTIL_NUL
         if LENGTH in read:  # of two the first one counts
             length = self._body_length(parts[3 * read.index(LENGTH) + 2])
-        headers = self._headers.get(read)
-        if headers is None:
+        alike = self._alike.get(read)
+        if alike is None:
             headers = self._read_headers([_decoded(line) for line in read if line is not None])
+            known = KnownHead(head, "SEND", headers, length, unread, Memo())
             if may_be_known and is_short and len(read) <= _MAX_KNOWN_LINES:
-                if len(self._headers) == _MAX_KNOWN_HEADS:
+                if len(self._alike) == _MAX_KNOWN_HEADS:
                     self._heads.clear()
-                    self._headers.clear()
-                self._headers[read] = headers
-        known = "SEND", headers, length, unread
+                    self._alike.clear()
+                self._alike[read] = known
+        else:
+            known = KnownHead(head, "SEND", alike.headers, length, unread, alike.memo)
         # A line that is dropped may be a second receipt: known with it, a head would hide the first one.
         may_be_known = may_be_known and None not in read
         if may_be_known and len(head) <= _MAX_KNOWN_HEAD_BYTES:
@@ -427,10 +430,11 @@ class FrameParser:
         if has_receipt:
             headers.pop("receipt", None)  # a repeated one
         text = headers.get("content-length")
-        return command, headers, _UNTIL_NUL if text is None else self._body_length(text.encode()), b""
+        length = _UNTIL_NUL if text is None else self._body_length(text.encode())
+        return KnownHead(head, command, headers, length)
 
-    def _read_headers(self, lines: list[str]) -> Headers:
-        headers = Headers()
+    def _read_headers(self, lines: list[str]) -> dict[str, str]:
+        headers: dict[str, str] = {}
         # A.3; STOMP 1.2, "Repeated Header Entries": the first one counts.
         add = headers.setdefault
         for line in lines:

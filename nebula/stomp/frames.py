@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nebula.stomp import header_lines
 
@@ -21,6 +22,19 @@ COMMANDS_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
 UNESCAPED_COMMANDS = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
+class Memo:
+    """A place for what the layer above derives from headers, so that it does so once for many frames.
+
+    Attributes:
+        value: None until that layer sets it.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+
 class Frame:
     """One STOMP frame.
 
@@ -31,6 +45,7 @@ class Frame:
         receipt: value of the `receipt` header, or None.
         unread: further headers, as lines that were not read; see `nebula.stomp.header_lines`. Empty where
             the parser reads all headers.
+        memo: shared by frames that share `headers`; None where frames share none.
 
     Mutable and without checks, because the parser makes one for each frame. Not a dataclass: its `__init__`
     would be interpreted where this one is compiled.
@@ -39,7 +54,7 @@ class Frame:
     frames of a sender share one `headers`.
     """
 
-    __slots__ = ("body", "command", "headers", "receipt", "unread")
+    __slots__ = ("body", "command", "headers", "memo", "receipt", "unread")
 
     def __init__(
         self,
@@ -48,9 +63,10 @@ class Frame:
         body: bytes = b"",
         receipt: str | None = None,
         unread: bytes = b"",
+        memo: Memo | None = None,
     ) -> None:
         self.command, self.headers, self.body = command, headers, body
-        self.receipt, self.unread = receipt, unread
+        self.receipt, self.unread, self.memo = receipt, unread, memo
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):

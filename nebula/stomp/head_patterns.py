@@ -19,10 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 from nebula.stomp.dialects import Dialect
-from nebula.stomp.header_block import Headers
+from nebula.stomp.frames import Memo
 from nebula.stomp.header_lines import ODD_VALUES, USUAL, HeaderNames
 
 # What a line is to the receiver.
@@ -48,10 +48,46 @@ _LF: Final = 10
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
-KnownHead: TypeAlias = tuple[str, Headers, int, bytes]
-"""A head that was read: its command, what is read of it, the length of the body, and the unread lines."""
 
-_Found: TypeAlias = tuple[Headers, int, bytes, int, str | None]
+class KnownHead:
+    """A head that was read, or with `HeadPattern` the last one of many.
+
+    Args:
+        head: as it came, without the empty line.
+
+    Attributes:
+        command: SEND, MESSAGE, …
+        headers: those that are read; the first of repeated ones counts.
+        length: of the body.
+        unread: the lines that are passed on.
+        memo: of all heads that share `headers`; None: none do.
+        receipt: what it asks for, or None.
+    """
+
+    def __init__(
+        self,
+        head: bytes,
+        command: str,
+        headers: dict[str, str],
+        length: int,
+        unread: bytes = b"",
+        memo: Memo | None = None,
+    ) -> None:
+        self._head = head
+        self.command, self.headers, self.length = command, headers, length
+        self.unread, self.memo = unread, memo
+        self.receipt: str | None = None
+
+    # A number and attributes, because a tuple would cost more to make and to take apart.
+    def match(self, data: bytes, position: int) -> int:
+        """Recognise this head at a position, with the empty line behind it.
+
+        Returns:
+            Where the body begins; -1: it is another head, or it is not complete.
+        """
+        end = position + len(self._head)
+        is_ended = end + 1 < len(data) and data[end] == _LF and data[end + 1] == _LF
+        return end + 2 if is_ended and data[position:end] == self._head else -1
 
 
 class Line:
@@ -105,11 +141,9 @@ class _Layout:
         form: of a head; it has each LF, each colon, and nothing that is escaped.
         cut_texts: cuts the texts out of a head.
         cut_values: cuts the values that are read out of a head.
-        unread_pieces: where the lines begin and end that are passed on. Those that follow each other are one
-            piece, but for values that have colons, which is told by the third item.
     """
 
-    __slots__ = ("cut_texts", "cut_values", "form", "size", "unread_pieces")
+    __slots__ = ("_begin", "_pieces", "_stop", "cut_texts", "cut_values", "form", "size")
 
     def __init__(self, pattern: HeadPattern, head: bytes, values: Sequence[bytes]) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
@@ -118,6 +152,8 @@ class _Layout:
         self.cut_texts = cut
         cuts = [f"{x}x{y}s" if at in pattern.places else f"{x + y}x" for at, (x, y) in enumerate(sizes[:-1])]
         self.cut_values = Struct("".join(cuts)).unpack_from
+        # Where the lines begin and end that are passed on. Those that follow each other are one piece, but for
+        # values that have colons, which is told by the third item.
         pieces: list[tuple[int, int, bool]] = []
         end = head.find(b"\n")
         for line, text in zip(pattern.lines, head[:-2].split(b"\n")[1:], strict=True):
@@ -129,10 +165,18 @@ class _Layout:
                 pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
                 if has_colons:
                     pieces.append((stop, end, True))
-        self.unread_pieces = pieces
+        self._begin, self._stop, is_odd = pieces[0] if pieces else (0, 0, False)
+        self._pieces = pieces if is_odd or len(pieces) > 1 else []
+
+    def unread(self, head: bytes) -> bytes:
+        """The lines of a head that are passed on."""
+        if not self._pieces:
+            return head[self._begin : self._stop]
+        pieces = [head[x:y].replace(b":", b"\\c") if odd else head[x:y] for x, y, odd in self._pieces]
+        return b"".join(pieces)
 
 
-class HeadPattern:
+class HeadPattern(KnownHead):
     """Heads with the same names in the same order.
 
     Args:
@@ -142,18 +186,17 @@ class HeadPattern:
         most_bytes: of a head that is recognised; longer ones may break a limit.
 
     Attributes:
-        command: of these heads.
-        begin: what they begin with.
+        begin: what these heads begin with.
         lines: of one of them.
         texts: the bytes before, between and after the values that differ.
         places: of the values that are read, among those that differ.
     """
 
     def __init__(self, known: KnownHead, lines: list[Line], dialect: Dialect, most_bytes: int) -> None:
-        self.command, headers, self._length, _ = known
+        super().__init__(b"", known.command, known.headers, known.length, memo=known.memo)
         # Where all headers are read, each frame has headers of its own, which its receiver may change.
         self._is_copied = any(line.header is not None for line in lines)
-        self._headers = Headers(headers) if self._is_copied else headers
+        self._same_headers = dict(known.headers)
         self.lines, self._dialect, self._most_bytes = lines, dialect, most_bytes
         self._arrange({place for place, line in enumerate(lines) if line.role == _RECEIPT})
 
@@ -183,22 +226,20 @@ class HeadPattern:
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
-        self.begin, self.texts = texts[0], tuple(texts)
-        self._unread = unread if unread.replace(_NOTHING, b"") else b""
+        self.begin, self.texts, self._joined_texts = texts[0], texts, b"".join(texts)
+        self._template = unread if unread.replace(_NOTHING, b"") else b""
+        if not differing:
+            self.unread = unread % ()
         # Of the values that differ: those that are not only passed on.
         self.places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
-        self._read = [slots[place] for place in self.places]
+        self._read_lines = [slots[place] for place in self.places]
+        self._is_read = bool(self._read_lines) or self._is_copied
         self._expression: re.Pattern[bytes] | None = None
         self._searches, self._next_layout = 0, _FEWEST_SEARCHES
         self._layouts: list[_Layout] = []
 
-    def match(self, data: bytes, position: int) -> _Found | None:
-        """Recognise the head at a position, with the empty line behind it.
-
-        Returns:
-            What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
-            None if none is asked for; None: it is another head, or it is not complete.
-        """
+    def match(self, data: bytes, position: int) -> int:
+        """Recognise a head of this pattern; the attributes say what was read."""
         for layout in self._layouts:
             end = position + layout.size
             # Most other layouts end elsewhere, which costs less to see than a different form.
@@ -206,31 +247,32 @@ class HeadPattern:
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
-            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == self.texts:
-                unread = [
-                    _escaped(head[begin:stop]) if has_colons else head[begin:stop]
-                    for begin, stop, has_colons in layout.unread_pieces
-                ]
-                values = layout.cut_values(head) if self._read else ()
-                return self._found(values, b"".join(unread), end, is_odd=False)
+            if (
+                head.translate(_FORM) == layout.form
+                and b"".join(layout.cut_texts(head)) == self._joined_texts
+            ):
+                self.unread = layout.unread(head)
+                is_like = not self._is_read or self._read(layout.cut_values(head), is_odd=False)
+                return end if is_like else -1
         return self._search(data, position)
 
-    def _search(self, data: bytes, position: int) -> _Found | None:
+    def _search(self, data: bytes, position: int) -> int:
         """Recognise a head whose values may have other lengths."""
         if len(self.texts) == 1:  # no value differs
             end = position + len(self.begin)
-            is_same = data[position:end] == self.begin
-            return self._found((), self._unread % (), end, is_odd=False) if is_same else None
+            if data[position:end] != self.begin:
+                return -1
+            return end if not self._is_read or self._read((), is_odd=False) else -1
         if self._expression is None:
             self._expression = re.compile(b"(.*+)".join(map(re.escape, self.texts)))
         found = self._expression.match(data, position)
         if found is None or (end := found.end()) - position > self._most_bytes:
-            return None
+            return -1
         values: tuple[bytes, ...] = found.groups()
         all_values = b" ".join(values)
         is_odd = not all_values.translate(_FORM).isalpha()
         if is_odd and ODD_VALUES.fullmatch(all_values) is None:
-            return None
+            return -1
         self._searches += 1
         # A form says nothing of escapes.
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
@@ -238,26 +280,27 @@ class HeadPattern:
             layout = _Layout(self, data[position:end], values)
             # What comes most often was searched first, so the oldest layout is tried first.
             self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
-        unread = self._unread and self._unread % (tuple(map(_escaped, values)) if is_odd else values)
-        return self._found([values[place] for place in self.places], unread, end, is_odd=is_odd)
+        self.unread = self._template and self._template % (tuple(map(_escaped, values)) if is_odd else values)
+        return end if self._read([values[place] for place in self.places], is_odd=is_odd) else -1
 
-    def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
-        headers = Headers(self._headers) if self._is_copied else self._headers
-        length, receipt = self._length, None
-        for place, line in enumerate(self._read):
+    def _read(self, values: Sequence[bytes], *, is_odd: bool) -> bool:
+        """Note the values that are read. False: the head is not like the others, and must be read itself."""
+        if self._is_copied:
+            self.headers = self._same_headers.copy()
+        for place, line in enumerate(self._read_lines):
             value = values[place]
             if line.role == _LENGTH:
                 if len(value) > _MOST_DIGITS or not value.isdigit():
-                    return None
-                length = int(value)
+                    return False
+                self.length = int(value)
                 if line.header is None:
                     continue
             text = self._dialect.unescape(value.decode()) if is_odd else value.decode()
             if line.role == _RECEIPT:
-                receipt = text
+                self.receipt = text
             elif line.header is not None:
-                headers[line.header] = text
-        return headers, length, unread, end, receipt
+                self.headers[line.header] = text
+        return True
 
 
 def _escaped(value: bytes) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from nebula.broker.core.access import AccessPolicy, Grants
@@ -18,6 +17,7 @@ from nebula.broker.core.broker import Broker
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Batch, Journal
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Numbers
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.shares import Share
@@ -248,7 +248,7 @@ class BrokerHarness:
             access=AccessPolicy(grants),
             account=Account(limits, shares or ()),
             journal=None if store is None else Journal(WALL_OFFSET),
-            numbers=count(1 if kept is None else kept.first_number),
+            numbers=Numbers(1 if kept is None else kept.first_number),
             wall_offset=WALL_OFFSET,
             key_of=key_of,
             note_flow=note_flow,

@@ -80,8 +80,8 @@ class Broker:
         self._dirty: list[Session] = []
         # Bound once for `send`, which every message passes: a local step less for each of them.
         self._epoch = self.access.epoch
-        self._find_queue = self.queues.get
-        self._next_number = context.numbers.__next__
+        self._queues_by_name = self.queues.by_name
+        self._numbers = context.numbers
         self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
         # Where rights are configured, those of each receiver are looked at.
         self.topics.is_judged = self.values.feeds.is_judged = not self.access.is_open
@@ -127,17 +127,17 @@ class Broker:
             verdict = self.sends.send(session, head, body, now, unread, may_wait=may_wait)
         # As most are: all with this head may go to their destination, as was found before.
         elif head.kind.holds_messages:
-            queue = self._find_queue(head.destination)
+            queue = self._queues_by_name.get(head.destination)
             if queue is None or (head.requires_consumers and not queue.consumers.subscriptions):
                 verdict = self.sends.send(session, head, body, now, unread, may_wait=may_wait)
             else:
-                message = Message(head, body, self._next_number(), now, unread)
+                message = Message(head, body, self._numbers.next(), now, unread)
                 verdict = queue.send(message, now)
                 if verdict is not ACCEPTED:
                     size_bytes = message.size_bytes
                     verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
-            message = Message(head, body, self._next_number(), now, unread)
+            message = Message(head, body, self._numbers.next(), now, unread)
             verdict = self.topics.send(message, now)
         if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)

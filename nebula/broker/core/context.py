@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, kinds_by_prefix
+from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Numbers, kinds_by_prefix
 from nebula.broker.core.policies import PolicyTable
 from nebula.headers import DEAD_LETTER_QUEUE
 
@@ -25,7 +24,7 @@ class CoreContext:
         access: who may do what.
         account: resources in use by all principals.
         journal: gathers what goes to disk; None: there is no store.
-        numbers: gives messages their numbers, which rise for the broker's whole life.
+        numbers: gives messages their numbers.
         wall_offset: added to the broker's time, it gives wall-clock time (seconds since 1970).
         kinds: of destinations, by the prefix of their names; any other name is a queue. The first counts.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
@@ -41,8 +40,8 @@ class CoreContext:
     access: AccessPolicy
     account: Account
     journal: Journal | None
-    # Begins above all numbers that an earlier run has used, as the store's rows are found by them.
-    numbers: count[int]
+    # They begin above those of earlier runs, as the store's rows are found by them.
+    numbers: Numbers
     wall_offset: float
     kinds: dict[str, DestinationKind] = field(default_factory=lambda: kinds_by_prefix(("X/",)))
     key_of: Callable[[str], str] | None = None

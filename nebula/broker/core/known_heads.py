@@ -1,8 +1,8 @@
 """Known heads: header blocks that following messages of a connection may share, and their costs.
 
 Theory. A publisher sends the same headers again and again. The parser remembers header blocks by their
-bytes, and hands out the same `Headers` object for the same bytes; on that object the protocol keeps the
-`Head` made from it. So most SENDs cost no parsing of headers, no judgement of rights, and no memory for a
+bytes, and hands out the same dict and the same `Memo` for the same bytes; in the memo the protocol keeps the
+`Head` made from them. So most SENDs cost no parsing of headers, no judgement of rights, and no memory for a
 head of their own.
 
 That memory has to be paid for all the same. The first message with a head pays for it, and the others count

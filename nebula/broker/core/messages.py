@@ -260,6 +260,24 @@ class Head:
         return self.uses > 1
 
 
+class Numbers:
+    """Gives messages their numbers, which rise for a broker's whole life.
+
+    Args:
+        first: the first one, above all that an earlier run has given.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self, first: int) -> None:
+        self._last = first - 1
+
+    def next(self) -> int:
+        """A number above all that were given."""
+        self._last += 1
+        return self._last
+
+
 class Message:
     """Content that was sent once, on its way to one receiver or to many.
 

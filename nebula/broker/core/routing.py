@@ -47,7 +47,7 @@ class Routing:
         self._context = context
         self._account = context.account
         self._journal = context.journal
-        self._next_number = context.numbers.__next__
+        self._next_number = context.numbers.next
         self.queues = Queues(context)
         self.topics = Topics(context.account, self.queues.make_dead_letter)
         self.values = LastValues(context)

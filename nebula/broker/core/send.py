@@ -74,7 +74,7 @@ class Sends:
         self._account = context.account
         self._limits = context.limits
         self._access = context.access
-        self._next_number = context.numbers.__next__
+        self._next_number = context.numbers.next
         self._routing = routing
         self._queues = routing.queues
         self._find_queue = routing.queues.get

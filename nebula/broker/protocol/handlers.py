@@ -32,7 +32,6 @@ from nebula.globs import is_glob
 from nebula.stomp import header_lines
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame
-from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
 
 _REPLY_ID: Final = header_lines.start_of(names.REPLY_ID)
@@ -160,11 +159,13 @@ class Handlers:
         Args:
             may_wait: False: where there is no room, it is refused.
         """
-        fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
-        plan = fields.memo
+        memo = frame.memo
+        plan: Any = None if memo is None else memo.value
         if plan is None:
             # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
-            plan = fields.memo = read_send(frame, self._broker, self._session)
+            plan = read_send(frame, self._broker, self._session)
+            if memo is not None:
+                memo.value = plan
         unread, most = frame.unread, self._max_identifier
         # It is not among those that `read_send` sees.
         if len(unread) > most and len(header_lines.find(unread, _REPLY_ID) or "") > most:
@@ -181,12 +182,13 @@ class Handlers:
                     if verdict is Verdict.FULL:
                         # Its sender would not learn of it (G.dead-letter).
                         self._broker.sends.dead_letter(plan, frame.body, unread, now)
-        elif "transaction" in fields:
+        elif "transaction" in frame.headers:
             return self._hold_send(frame, plan, now)
         else:
-            verdict = self._broker.sends.refuse(plan, self._session, fields["destination"])
+            destination = frame.headers["destination"]
+            verdict = self._broker.sends.refuse(plan, self._session, destination)
             if frame.receipt is None:
-                self._note_unheard(verdict, fields["destination"])
+                self._note_unheard(verdict, destination)
         if frame.receipt is not None and not (verdict is ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._confirm_send(frame.receipt, plan, verdict)
         return None
@@ -204,7 +206,7 @@ class Handlers:
         consumers = None  # G.consumers
         # A sender without the right to send learns nothing about the receivers.
         if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
-            queue = self._broker.queues.get(plan.destination)
+            queue = self._broker.queues.by_name.get(plan.destination)
             consumers = 0 if queue is None else len(queue.consumers.subscriptions)
         journal = self._broker.journal
         told = None if journal is None else journal.told

@@ -13,7 +13,7 @@ both in their order.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -35,7 +35,6 @@ from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS, Frame
-from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, heart_beat_of, negotiate_intervals
 from nebula.stomp.state_table import Rule
 
@@ -56,7 +55,7 @@ _Bound = tuple[_Handler, str, State | None, Rule[State]]
 
 
 @cache
-def _handled(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> Mapping[str, _Bound]:
+def _handled(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> dict[str, _Bound]:
     """What is legal, with the functions that handle it. Shared by all connections."""
     found = rules(state, dialect, acks_by_message_id=acks_by_message_id)
     return {
@@ -294,9 +293,9 @@ class ServerProtocol:
                     handler, needed, next_state, rule = handled[frame.command]
                 except KeyError:
                     raise RemoteProtocolError(TABLE.refusal(self._state, frame.command)) from None
-                fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
-                # With a memo they were checked when the first frame with them came.
-                if fields.memo is None and not fields.get(needed):
+                # With a value in the memo they were checked when the first frame with them came.
+                memo = frame.memo
+                if (memo is None or memo.value is None) and not frame.headers.get(needed):
                     rule.check(frame)
                 if journal is not None:
                     journal.told = None  # this frame has told the store nothing yet

@@ -17,7 +17,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 
 from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.account import Account
@@ -26,7 +25,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.fixed_limits import STOP_SECONDS
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import kinds_by_prefix
+from nebula.broker.core.messages import Numbers, kinds_by_prefix
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
 from nebula.broker.operations.administration import Steps
@@ -199,7 +198,7 @@ class Server:
             access=self._access or AccessPolicy(),
             account=Account(self.limits, self._shares),
             journal=None if kept is None else Journal(wall_offset),
-            numbers=count(1 if kept is None else kept.first_number),
+            numbers=Numbers(1 if kept is None else kept.first_number),
             wall_offset=wall_offset,
             kinds=kinds_by_prefix(self._prefixes),
             key_of=self._key_of,

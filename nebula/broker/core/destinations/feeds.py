@@ -40,7 +40,7 @@ class Feeds:
 
     def __init__(self, context: CoreContext, values: ValueTable) -> None:
         self._account = context.account
-        self._next_number = context.numbers.__next__
+        self._next_number = context.numbers.next
         self._values = values
         self.table: PatternTable[list[Feed]] = PatternTable(self._reaches)
         self.is_judged = False

@@ -39,7 +39,7 @@ class LastValues(Destination):
 
     def __init__(self, context: CoreContext) -> None:
         # A number above all that were given, and below all that will be.
-        self.next_number: Callable[[], int] = context.numbers.__next__
+        self.next_number: Callable[[], int] = context.numbers.next
         self._values = ValueTable(context)
         # By destination. A deleted one stays while a feed has still to send the deletion.
         self.topics = self._values.topics

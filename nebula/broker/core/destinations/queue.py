@@ -107,8 +107,8 @@ class Queue(Destination):
         ready = self._ready
         if line.front or line.paged is not None:
             consumer = None
-        elif ready and not ready[0].session.is_throttled:
-            consumer = ready[0]  # as mostly: without a call
+        elif ready and not (first := ready[0]).session.is_throttled:
+            consumer = first  # as mostly: without a call
         else:
             consumer = self.consumers.next()
         if consumer is None:

@@ -287,7 +287,7 @@ class Queues:
             is_moved=is_moved,
             usage=head.usage,
         )
-        letter = Message(dead, message.body, next(self._context.numbers), self._now)
+        letter = Message(dead, message.body, self._context.numbers.next(), self._now)
         # A crash before the commit leaves it in the queue where it died.
         if queue.send_once(letter, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
