@@ -160,12 +160,11 @@ class Handlers:
             may_wait: False: where there is no room, it is refused.
         """
         memo = frame.memo
-        plan: Any = None if memo is None else memo.value
+        assert memo is not None, "the parser gives each SEND one"
+        plan = memo.value
         if plan is None:
             # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
-            plan = read_send(frame, self._broker, self._session)
-            if memo is not None:
-                memo.value = plan
+            plan = memo.value = read_send(frame, self._broker, self._session)
         unread, most = frame.unread, self._max_identifier
         # It is not among those that `read_send` sees.
         if len(unread) > most and len(header_lines.find(unread, _REPLY_ID) or "") > most:
