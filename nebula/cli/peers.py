@@ -182,11 +182,6 @@ def topics(
         show_details(output, details, TOPIC_FACTS, SUBSCRIBERS, has_full_ids=full)
         return
     internal = is_internal_wanted(name, is_asked=internal)
-    wanted = {
-        "pattern": name,
-        "kind": None if kind is None else kind.value,
-        "order": order.value,
-        "internal": internal,
-    }
+    wanted = {"pattern": name, "kind": kind and kind.value, "order": order.value, "internal": internal}
     listed = list_all(broker, "topics.list", wanted, limit, timeout)
     show_list(output, TOPICS, listed, "topics and last values")

@@ -126,7 +126,7 @@ class FrameParser:
         self._heads: dict[bytes, KnownHead] = {}
         self._alike: dict[tuple[bytes | None, ...], KnownHead] = {}
         self._patterns: list[HeadPattern] = []
-        # Those that matched last, by the lowest bits of their first byte, which tell SEND, ACK and NACK apart.
+        # Those that matched last, by the lowest bits of their first byte: SEND, ACK and NACK differ there.
         self._likely: list[KnownHead | None] = [None] * 4
         self._heads_read = 0
         self._lessons = 0
@@ -431,7 +431,7 @@ class FrameParser:
             headers.pop("receipt", None)  # a repeated one
         text = headers.get("content-length")
         length = _UNTIL_NUL if text is None else self._body_length(text.encode())
-        return KnownHead(head, command, headers, length)
+        return KnownHead(head, command, headers, length, b"", None)
 
     def _read_headers(self, lines: list[str]) -> dict[str, str]:
         headers: dict[str, str] = {}

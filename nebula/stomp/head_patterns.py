@@ -17,7 +17,8 @@ other ways were not taken: docs/decisions/0059.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from struct import Struct
 from typing import Final
 
@@ -70,8 +71,8 @@ class KnownHead:
         command: str,
         headers: dict[str, str],
         length: int,
-        unread: bytes = b"",
-        memo: Memo | None = None,
+        unread: bytes,
+        memo: Memo | None,
     ) -> None:
         self._head = head
         self.command, self.headers, self.length = command, headers, length
@@ -97,13 +98,28 @@ class Line:
         name: with the LF before it and the colon.
         value: what follows.
         role: what it is to the receiver.
+        marks: a letter for each byte of `name`; `s`: in heads of the same form it must be the same.
         header: its name among the headers; None: it is not one of them, or never differs.
     """
 
-    __slots__ = ("header", "name", "role", "value")
+    __slots__ = ("header", "marks", "name", "role", "value")
 
-    def __init__(self, name: bytes, value: bytes, role: int, header: str | None) -> None:
-        self.name, self.value, self.role, self.header = name, value, role, header
+    def __init__(self, name: bytes, value: bytes, role: int, marks: str, header: str | None) -> None:
+        self.name, self.value, self.role, self.marks, self.header = name, value, role, marks, header
+
+
+def _marks(name: str, others: Iterable[str]) -> str:
+    """By which bytes a line that is passed on is told from those with other names.
+
+    It is passed on as it came, so that its name is of no account, unless it is as long as one of the others.
+    """
+    alike = [each for each in others if len(each) == len(name)]
+    if not alike:
+        return "x" * (len(name) + 2)
+    for place, letter in enumerate(name):
+        if all(each[place] != letter for each in alike):
+            return f"{'x' * place}xs".ljust(len(name) + 2, "x")
+    return "s" * (len(name) + 2)
 
 
 def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[Line]:
@@ -124,8 +140,17 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
             return []
         known.add(name)
         header = dialect.unescape(name) if names is None and role != _RECEIPT else None
-        lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
+        key = f"\n{name}:".encode()
+        marks = (
+            "s" * len(key) if names is None or role != _UNREAD else _marks(name, names.read | names.dropped)
+        )
+        lines.append(Line(key, value.encode(), role, marks, header))
     return lines
+
+
+def _cutter(marks: str) -> Callable[[bytes], tuple[bytes, ...]]:
+    """What cuts the bytes out of a head for which there is an `s` among the marks."""
+    return Struct("".join(f"{len([*run])}{mark}" for mark, run in groupby(marks))).unpack
 
 
 class _Layout:
@@ -134,46 +159,49 @@ class _Layout:
     Args:
         pattern: of these heads.
         head: this one, with the empty line behind it.
-        values: those of this head that differ from others.
 
     Attributes:
         size: of a head.
         form: of a head; it has each LF, each colon, and nothing that is escaped.
-        cut_texts: cuts the texts out of a head.
-        cut_values: cuts the values that are read out of a head.
+        cut_texts: cuts out what is the same in all of them.
+        texts: this.
+        cut_values: cuts out the values that are read and differ.
     """
 
-    __slots__ = ("_begin", "_pieces", "_stop", "cut_texts", "cut_values", "form", "size")
+    __slots__ = ("_pieces", "cut_texts", "cut_values", "form", "size", "texts")
 
-    def __init__(self, pattern: HeadPattern, head: bytes, values: Sequence[bytes]) -> None:
+    def __init__(self, pattern: HeadPattern, head: bytes) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
-        sizes = [(len(text), len(value)) for text, value in zip(pattern.texts, [*values, b""], strict=True)]
-        cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
-        self.cut_texts = cut
-        cuts = [f"{x}x{y}s" if at in pattern.places else f"{x + y}x" for at, (x, y) in enumerate(sizes[:-1])]
-        self.cut_values = Struct("".join(cuts)).unpack_from
-        # Where the lines begin and end that are passed on. Those that follow each other are one piece, but for
-        # values that have colons, which is told by the third item.
-        pieces: list[tuple[int, int, bool]] = []
         end = head.find(b"\n")
-        for line, text in zip(pattern.lines, head[:-2].split(b"\n")[1:], strict=True):
+        texts, values = "s" * end, "x" * end
+        # Where the lines begin and end that are passed on. Those that follow each other are one piece, but
+        # for values that have colons, which is told by the third item.
+        pieces: list[tuple[int, int, bool]] = []
+        for place, (line, text) in enumerate(zip(pattern.lines, head[:-2].split(b"\n")[1:], strict=True)):
             begin, end = end, end + 1 + len(text)
+            value_begin = begin + len(line.name)
+            is_cut = line.role != _UNREAD and place in pattern.differing
+            is_same = line.role != _UNREAD and not is_cut
+            texts += line.marks + ("s" if is_same else "x") * (end - value_begin)
+            values += "x" * len(line.name) + ("s" if is_cut else "x") * (end - value_begin)
             if line.role == _UNREAD:
                 has_colons = text.count(b":") > 1
-                stop = begin + len(line.name) if has_colons else end
+                stop = value_begin if has_colons else end
                 goes_on = pieces and pieces[-1][1] == begin and not pieces[-1][2]
                 pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
                 if has_colons:
                     pieces.append((stop, end, True))
-        self._begin, self._stop, is_odd = pieces[0] if pieces else (0, 0, False)
-        self._pieces = pieces if is_odd or len(pieces) > 1 else []
+        self.cut_texts, self.cut_values = _cutter(texts + "xx"), _cutter(values + "xx")
+        self.texts = self.cut_texts(head)
+        self._pieces = pieces
 
     def unread(self, head: bytes) -> bytes:
         """The lines of a head that are passed on."""
-        if not self._pieces:
-            return head[self._begin : self._stop]
-        pieces = [head[x:y].replace(b":", b"\\c") if odd else head[x:y] for x, y, odd in self._pieces]
-        return b"".join(pieces)
+        unread = b""
+        for begin, stop, has_colons in self._pieces:  # mostly one, so that nothing is joined
+            piece = head[begin:stop]
+            unread += _escaped(piece) if has_colons else piece
+        return unread
 
 
 class HeadPattern(KnownHead):
@@ -188,12 +216,11 @@ class HeadPattern(KnownHead):
     Attributes:
         begin: what these heads begin with.
         lines: of one of them.
-        texts: the bytes before, between and after the values that differ.
-        places: of the values that are read, among those that differ.
+        differing: the places of those whose values differ.
     """
 
     def __init__(self, known: KnownHead, lines: list[Line], dialect: Dialect, most_bytes: int) -> None:
-        super().__init__(b"", known.command, known.headers, known.length, memo=known.memo)
+        super().__init__(b"", known.command, known.headers, known.length, b"", known.memo)
         # Where all headers are read, each frame has headers of its own, which its receiver may change.
         self._is_copied = any(line.header is not None for line in lines)
         self._same_headers = dict(known.headers)
@@ -208,11 +235,11 @@ class HeadPattern(KnownHead):
         differing = {place for place, (own, line) in enumerate(pairs) if own.value != line.value}
         if any(self.lines[place].role == _KEY for place in differing):
             return False
-        self._arrange(self._differing | differing)
+        self._arrange(self.differing | differing)
         return True
 
     def _arrange(self, differing: set[int]) -> None:
-        self._differing = differing
+        self.differing = differing
         texts = [self.command.encode()]  # what stands before, between and after the values that differ
         unread = b""
         slots: list[Line] = []
@@ -226,13 +253,13 @@ class HeadPattern(KnownHead):
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
-        self.begin, self.texts, self._joined_texts = texts[0], texts, b"".join(texts)
+        self.begin, self._texts = texts[0], texts
         self._template = unread if unread.replace(_NOTHING, b"") else b""
         if not differing:
             self.unread = unread % ()
         # Of the values that differ: those that are not only passed on.
-        self.places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
-        self._read_lines = [slots[place] for place in self.places]
+        self._places = [place for place, line in enumerate(slots) if line.role != _UNREAD]
+        self._read_lines = [slots[place] for place in self._places]
         self._is_read = bool(self._read_lines) or self._is_copied
         self._expression: re.Pattern[bytes] | None = None
         self._searches, self._next_layout = 0, _FEWEST_SEARCHES
@@ -247,10 +274,7 @@ class HeadPattern(KnownHead):
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
-            if (
-                head.translate(_FORM) == layout.form
-                and b"".join(layout.cut_texts(head)) == self._joined_texts
-            ):
+            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == layout.texts:
                 self.unread = layout.unread(head)
                 is_like = not self._is_read or self._read(layout.cut_values(head), is_odd=False)
                 return end if is_like else -1
@@ -258,13 +282,13 @@ class HeadPattern(KnownHead):
 
     def _search(self, data: bytes, position: int) -> int:
         """Recognise a head whose values may have other lengths."""
-        if len(self.texts) == 1:  # no value differs
+        if len(self._texts) == 1:  # no value differs
             end = position + len(self.begin)
             if data[position:end] != self.begin:
                 return -1
             return end if not self._is_read or self._read((), is_odd=False) else -1
         if self._expression is None:
-            self._expression = re.compile(b"(.*+)".join(map(re.escape, self.texts)))
+            self._expression = re.compile(b"(.*+)".join(map(re.escape, self._texts)))
         found = self._expression.match(data, position)
         if found is None or (end := found.end()) - position > self._most_bytes:
             return -1
@@ -274,14 +298,14 @@ class HeadPattern(KnownHead):
         if is_odd and ODD_VALUES.fullmatch(all_values) is None:
             return -1
         self._searches += 1
-        # A form says nothing of escapes.
-        if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values):
+        # A form says nothing of escapes, and what is empty cannot be cut out.
+        if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values) and all(values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
-            layout = _Layout(self, data[position:end], values)
+            layout = _Layout(self, data[position:end])
             # What comes most often was searched first, so the oldest layout is tried first.
             self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
         self.unread = self._template and self._template % (tuple(map(_escaped, values)) if is_odd else values)
-        return end if self._read([values[place] for place in self.places], is_odd=is_odd) else -1
+        return end if self._read([values[place] for place in self._places], is_odd=is_odd) else -1
 
     def _read(self, values: Sequence[bytes], *, is_odd: bool) -> bool:
         """Note the values that are read. False: the head is not like the others, and must be read itself."""

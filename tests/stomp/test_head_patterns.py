@@ -23,6 +23,15 @@ READ = {b"destination", b"content-length", b"priority", b"sender"}
 # As many heads as it takes to get a pattern.
 LESSON = range(100, 220)
 
+# Names of the same length, each first one read or dropped.
+ALIKE = [
+    [b"sender", b"sendor", b"Sender"],
+    [b"receipt", b"receip7", b"deceipt"],
+    [b"priority", b"prioritx", b"xriority"],
+    [b"destination", b"destinatiom", b"traceparent"],
+    [b"content-length", b"content-lengts", b"correlation-id"],
+]
+
 # Some of them begin like those that are read.
 NAME = st.sampled_from(
     [
@@ -32,6 +41,7 @@ NAME = st.sampled_from(
         b"sender",
         b"receipt",
         *[b"a", b"b", b"ab", b"prio"] * 2,
+        *[name for names in ALIKE for name in names[1:]],
     ]
 )
 VALUE = st.sampled_from([b"1", b"2", b"17", b"x", b"", b"yy", b"01", b" 1", b"1 "])
@@ -87,6 +97,12 @@ def heads(draw: st.DrawFn) -> list[bytes]:
         if not draw(st.integers(0, 7)):
             name = draw(NAME | st.just(b"receipt"))
             now.insert(draw(st.integers(0, len(now))), (name, value_of(draw, name)))
+        if not draw(st.integers(0, 3)):
+            # A line is renamed, and is as long as before.
+            place = draw(st.integers(0, len(now) - 1))
+            alike = [names for names in ALIKE if len(names[0]) == len(now[place][0])]
+            if alike:
+                now[place] = (draw(st.sampled_from(alike[0])), now[place][1])
         if not draw(st.integers(0, 7)):
             del now[draw(st.integers(0, len(now) - 1))]
         made.append(_head(now))
@@ -185,7 +201,7 @@ def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def note(self: HeadPattern, data: bytes, position: int) -> Any:
         found = match(self, data, position)
-        told.append(found is not None)
+        told.append(found >= 0)
         return found
 
     monkeypatch.setattr(HeadPattern, "match", note)
@@ -506,6 +522,38 @@ def test_headers_that_the_broker_reads_do_not_stand_in_the_way(matches: list[boo
     reader.feed(frame.format(1000).encode())
 
     assert matches == [True]
+
+
+@pytest.mark.parametrize("name", sorted(SEND_HEADERS.read | SEND_HEADERS.dropped))
+def test_line_that_is_renamed_is_read_where_its_new_name_is_read(name: str) -> None:
+    # Each differs from the new name in one place.
+    for place in range(len(name)):
+        former = f"{name[:place]}#{name[place + 1 :]}"
+        reader = parser(V1_2, SEND_HEADERS)
+        frame = "SEND\ndestination:/queue/a\n{}:{:03}\nb:{:03}\n\n"
+        for number in range(64):
+            reader.feed(frame.format(former, number, number).encode() + b"\0")
+        renamed = frame.format(name, 0, 0).encode()
+
+        assert outcome(reader, renamed) == outcome(parser(V1_2, SEND_HEADERS), renamed)
+
+
+def test_line_that_is_passed_on_may_be_renamed() -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(send(str(number), "2", "3", "4"))
+    (frame,) = reader.feed(send("100", "2", "3", "4").replace(b"\na:", b"\nz:"))
+
+    assert frame.unread == b"\nz:100\nb:2\nc:3\nd:4"
+
+
+def test_second_receipt_counts_where_the_first_is_missing() -> None:
+    reader = parser(V1_2)
+    for _ in range(3):
+        (both,) = reader.feed(b"SEND\ndestination:/queue/a\nreceipt:1\nreceipt:2\n\n\0")
+        (second,) = reader.feed(b"SEND\ndestination:/queue/a\nreceipt:2\n\n\0")
+
+        assert (both.receipt, second.receipt) == ("1", "2")
 
 
 @pytest.mark.interpreted

@@ -77,6 +77,8 @@ class Encoder:
         # each: a tuple would be hashed at every delivery.
         self._key, self._common_key = _KEYS.setdefault((dialect, profile.annotates), (object(), object()))
         self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
+        # The last of these, which mostly comes again: hashing its key would cost more than the rest of a RECEIPT.
+        self._last_verdict: tuple[Verdict, int | None, bool, bytes] = (Verdict.WAIT, None, False, b"")
 
     def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
         """What all MESSAGEs of `subscription` begin with.
@@ -116,12 +118,16 @@ class Encoder:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
             is_kept: it is on disk, or need not be.
         """
+        last = self._last_verdict
+        if last[0] is verdict and last[1] == consumers and last[2] == is_kept:
+            return self._receipt(receipt, last[3])
         rest = self._verdicts.get((verdict, consumers, is_kept))
         if rest is None:
             rest = self._verdict(verdict, consumers, is_kept=is_kept)
             # `consumers` is any number: the first few are the ones that come again.
             if len(self._verdicts) < 64:
                 self._verdicts[verdict, consumers, is_kept] = rest
+        self._last_verdict = verdict, consumers, is_kept, rest
         return self._receipt(receipt, rest)
 
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> Receipt:
@@ -174,9 +180,8 @@ class Encoder:
             if isinstance(item, bytes):
                 chunks.append(item)
                 continue
-            delivery: Delivery = (
-                item  # compiled, a tuple of a known type is taken apart at a third of the cost
-            )
+            # A name with a type: compiled, such a tuple is taken apart at a third of the cost.
+            delivery: Delivery = item
             subscription, message, attempts = delivery
             shared = message.shared
             if message.size_bytes >= large_bytes:
@@ -195,9 +200,8 @@ class Encoder:
             start, ack = label
             chunks.append(start)
             if ack or attempts is not None:
-                chunks.append(b"%d" % message.number)
-                chunks.append(self._of_this_delivery(ack, message, attempts, now))
-                chunks.append(self._common(message, shared))
+                lines = self._of_this_delivery(ack, message, attempts, now)
+                chunks.append(b"%d%b%b" % (message.number, lines, self._common(message, shared)))
                 continue
             # A message with many receivers: the number too, as nothing belongs to one delivery.
             numbered = shared.get(key)
