@@ -6,9 +6,10 @@ learns from others with the same names which values differ. The bytes between th
 
 Mostly each value is as long as in an earlier head. Where everything stands in such heads is a *layout*. Its
 *form* has a letter for each byte in the usual form, so that two heads with the same form have their lines at
-the same places. Then nothing has to be searched for. A pattern has several layouts, because a length of the
-body has one to five digits. In other heads an expression finds the values. It is made when it is needed for
-the first time, which costs as much as reading fifty heads.
+the same places. Then nothing has to be searched for, and of a line that is passed on hardly anything is
+compared: neither its name nor its value matters, as long as the name has not become one that is read. A
+pattern has several layouts, because a length of the body has one to five digits. In other heads an expression
+finds the values. It is made when it is needed for the first time, which costs as much as reading fifty heads.
 
 This takes a fraction of the time of reading the lines, and finds the same headers. What it saves, and why
 other ways were not taken: docs/decisions/0059.
@@ -34,6 +35,15 @@ _LENGTH: Final = 3
 _RECEIPT: Final = 4
 
 _OWN_ROLES: Final = {"content-length": _LENGTH, "receipt": _RECEIPT}
+
+# Marks of the bytes of a head whose form is known.
+_SAME: Final = "s"
+_VALUE: Final = "v"  # of one that is read and differs
+_PASSED_ON: Final = "p"
+_TELLING: Final = "t"  # passed on, and the same
+_COLONS: Final = "c"  # of a value with colons that is passed on
+_END: Final = "ee"
+
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
 # A letter for each byte in the usual form, so that `isalpha` says whether a value has that form. LF and colon
@@ -98,7 +108,7 @@ class Line:
         name: with the LF before it and the colon.
         value: what follows.
         role: what it is to the receiver.
-        marks: a letter for each byte of `name`; `s`: in heads of the same form it must be the same.
+        marks: what each byte of `name` is in heads of the same form.
         header: its name among the headers; None: it is not one of them, or never differs.
     """
 
@@ -109,17 +119,17 @@ class Line:
 
 
 def _marks(name: str, others: Iterable[str]) -> str:
-    """By which bytes a line that is passed on is told from those with other names.
+    """The marks of a line that is passed on.
 
     It is passed on as it came, so that its name is of no account, unless it is as long as one of the others.
+    Then one byte, if possible, tells it from them.
     """
     alike = [each for each in others if len(each) == len(name)]
-    if not alike:
-        return "x" * (len(name) + 2)
     for place, letter in enumerate(name):
         if all(each[place] != letter for each in alike):
-            return f"{'x' * place}xs".ljust(len(name) + 2, "x")
-    return "s" * (len(name) + 2)
+            told = _TELLING if alike else _PASSED_ON
+            return (_PASSED_ON * (1 + place) + told).ljust(len(name) + 2, _PASSED_ON)
+    return _TELLING * (len(name) + 2)
 
 
 def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[Line]:
@@ -131,7 +141,7 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
         names: of the headers that are read; None: all are.
     """
     lines: list[Line] = []
-    known = set() if names is None else set(names.dropped)
+    known, others = (set(), set()) if names is None else (set(names.dropped), names.read | names.dropped)
     for line in head.decode().split("\n")[1:]:
         name, _, value = line.partition(":")
         usual_role = _HEADER if names is None else _KEY if name in names.read else _UNREAD
@@ -141,16 +151,15 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
         known.add(name)
         header = dialect.unescape(name) if names is None and role != _RECEIPT else None
         key = f"\n{name}:".encode()
-        marks = (
-            "s" * len(key) if names is None or role != _UNREAD else _marks(name, names.read | names.dropped)
-        )
+        marks = _marks(name, others) if role == _UNREAD else _SAME * len(key)
         lines.append(Line(key, value.encode(), role, marks, header))
     return lines
 
 
-def _cutter(marks: str) -> Callable[[bytes], tuple[bytes, ...]]:
-    """What cuts the bytes out of a head for which there is an `s` among the marks."""
-    return Struct("".join(f"{len([*run])}{mark}" for mark, run in groupby(marks))).unpack
+def _cutter(marks: str, wanted: str) -> Callable[[bytes], tuple[bytes, ...]]:
+    """What cuts the bytes out of a head that have one of these marks."""
+    runs = groupby(marks, lambda mark: "s" if mark in wanted else "x")
+    return Struct("".join(f"{len([*run])}{kind}" for kind, run in runs)).unpack
 
 
 class _Layout:
@@ -172,28 +181,24 @@ class _Layout:
 
     def __init__(self, pattern: HeadPattern, head: bytes) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
-        end = head.find(b"\n")
-        texts, values = "s" * end, "x" * end
-        # Where the lines begin and end that are passed on. Those that follow each other are one piece, but
-        # for values that have colons, which is told by the third item.
-        pieces: list[tuple[int, int, bool]] = []
-        for place, (line, text) in enumerate(zip(pattern.lines, head[:-2].split(b"\n")[1:], strict=True)):
-            begin, end = end, end + 1 + len(text)
-            value_begin = begin + len(line.name)
-            is_cut = line.role != _UNREAD and place in pattern.differing
-            is_same = line.role != _UNREAD and not is_cut
-            texts += line.marks + ("s" if is_same else "x") * (end - value_begin)
-            values += "x" * len(line.name) + ("s" if is_cut else "x") * (end - value_begin)
+        command, *lines = head[:-2].split(b"\n")
+        marks = _SAME * len(command)
+        for place, (line, text) in enumerate(zip(pattern.lines, lines, strict=True)):
             if line.role == _UNREAD:
-                has_colons = text.count(b":") > 1
-                stop = value_begin if has_colons else end
-                goes_on = pieces and pieces[-1][1] == begin and not pieces[-1][2]
-                pieces.append((pieces.pop()[0] if goes_on else begin, stop, False))
-                if has_colons:
-                    pieces.append((stop, end, True))
-        self.cut_texts, self.cut_values = _cutter(texts + "xx"), _cutter(values + "xx")
+                mark = _COLONS if text.count(b":") > 1 else _PASSED_ON
+            else:
+                mark = _VALUE if place in pattern.differing else _SAME
+            marks += line.marks + mark * (len(text) + 1 - len(line.name))
+        self.cut_texts = _cutter(marks + _END, _SAME + _TELLING)
+        self.cut_values = _cutter(marks + _END, _VALUE)
         self.texts = self.cut_texts(head)
-        self._pieces = pieces
+        # Where the bytes begin and end that are passed on, and whether they are values with colons.
+        self._pieces: list[tuple[int, int, bool]] = []
+        end = 0
+        for mark, run in groupby(marks.replace(_TELLING, _PASSED_ON)):
+            begin, end = end, end + len([*run])
+            if mark in _PASSED_ON + _COLONS:
+                self._pieces.append((begin, end, mark == _COLONS))
 
     def unread(self, head: bytes) -> bytes:
         """The lines of a head that are passed on."""

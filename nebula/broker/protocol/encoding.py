@@ -77,7 +77,7 @@ class Encoder:
         # each: a tuple would be hashed at every delivery.
         self._key, self._common_key = _KEYS.setdefault((dialect, profile.annotates), (object(), object()))
         self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
-        # The last of these, which mostly comes again: hashing its key would cost more than the rest of a RECEIPT.
+        # The last of these, which mostly comes again, so that its key need not be hashed.
         self._last_verdict: tuple[Verdict, int | None, bool, bytes] = (Verdict.WAIT, None, False, b"")
 
     def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
