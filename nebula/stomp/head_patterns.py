@@ -75,6 +75,8 @@ class KnownHead:
         receipt: what it asks for, or None.
     """
 
+    __slots__ = ("_head", "command", "headers", "length", "memo", "receipt", "unread")
+
     def __init__(
         self,
         head: bytes,
