@@ -49,6 +49,10 @@ _MOST_DIGITS: Final = 9
 # A letter for each byte in the usual form, so that `isalpha` says whether a value has that form. LF and colon
 # stay as they are, since a head is made of them.
 _FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for byte in range(256))
+# The same, but letters that are no hexadecimal digits stay too: in most heads the values that differ are
+# numbers or hexadecimal, and such a letter tells most names from others.
+_LETTERS: Final = b"ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
+_STRICT_FORM: Final = bytes(byte if byte in _LETTERS else _FORM[byte] for byte in range(256))
 # A layout costs as much as searching some ten heads. So each comes after more heads that had to be searched
 # than the one before, up to this many more.
 _FEWEST_SEARCHES: Final = 16
@@ -111,27 +115,30 @@ class Line:
         value: what follows.
         role: what it is to the receiver.
         marks: what each byte of `name` is in heads of the same form.
+        is_told: in heads of the same strict form, it is passed on, whatever its name is.
         header: its name among the headers; None: it is not one of them, or never differs.
     """
 
-    __slots__ = ("header", "marks", "name", "role", "value")
+    __slots__ = ("header", "is_told", "marks", "name", "role", "value")
 
-    def __init__(self, name: bytes, value: bytes, role: int, marks: str, header: str | None) -> None:
-        self.name, self.value, self.role, self.marks, self.header = name, value, role, marks, header
+    def __init__(self, name: bytes, value: bytes, role: int, header: str | None) -> None:
+        self.name, self.value, self.role, self.header = name, value, role, header
+        self.marks, self.is_told = _SAME * len(name), False
 
+    def pass_on(self, others: Iterable[str]) -> None:
+        """Find out what tells its name from those of other lines, which are not passed on.
 
-def _marks(name: str, others: Iterable[str]) -> str:
-    """The marks of a line that is passed on.
-
-    It is passed on as it came, so that its name is of no account, unless it is as long as one of the others.
-    Then one byte, if possible, tells it from them.
-    """
-    alike = [each for each in others if len(each) == len(name)]
-    for place, letter in enumerate(name):
-        if all(each[place] != letter for each in alike):
-            told = _TELLING if alike else _PASSED_ON
-            return (_PASSED_ON * (1 + place) + told).ljust(len(name) + 2, _PASSED_ON)
-    return _TELLING * (len(name) + 2)
+        It is passed on as it came, so that its name is of no account, unless one of the others is as long.
+        Then a byte tells them apart, or at most all of them.
+        """
+        name = self.name[1:-1].decode()
+        alike = [each for each in others if len(each) == len(name)]
+        telling = [at for at, letter in enumerate(name) if all(each[at] != letter for each in alike)]
+        self.is_told = not alike or any(ord(name[at]) in _LETTERS for at in telling)
+        self.marks = _TELLING * len(self.name)
+        if telling:
+            mark = _TELLING if alike else _PASSED_ON
+            self.marks = (_PASSED_ON * (1 + telling[0]) + mark).ljust(len(self.name), _PASSED_ON)
 
 
 def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[Line]:
@@ -152,9 +159,9 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
             return []
         known.add(name)
         header = dialect.unescape(name) if names is None and role != _RECEIPT else None
-        key = f"\n{name}:".encode()
-        marks = _marks(name, others) if role == _UNREAD else _SAME * len(key)
-        lines.append(Line(key, value.encode(), role, marks, header))
+        lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
+        if role == _UNREAD:
+            lines[-1].pass_on(others)
     return lines
 
 
@@ -170,19 +177,31 @@ class _Layout:
     Args:
         pattern: of these heads.
         head: this one, with the empty line behind it.
+        table: for its form.
 
     Attributes:
         size: of a head.
+        table: that gives a head its form.
         form: of a head; it has each LF, each colon, and nothing that is escaped.
         cut_texts: cuts out what is the same in all of them.
         texts: this.
         cut_values: cuts out the values that are read and differ.
     """
 
-    __slots__ = ("_begin", "_more_pieces", "_stop", "cut_texts", "cut_values", "form", "size", "texts")
+    __slots__ = (
+        "_begin",
+        "_more_pieces",
+        "_stop",
+        "cut_texts",
+        "cut_values",
+        "form",
+        "size",
+        "table",
+        "texts",
+    )
 
-    def __init__(self, pattern: HeadPattern, head: bytes) -> None:
-        self.size, self.form = len(head), head.translate(_FORM)
+    def __init__(self, pattern: HeadPattern, head: bytes, table: bytes) -> None:
+        self.size, self.table, self.form = len(head), table, head.translate(table)
         command, *lines = head[:-2].split(b"\n")
         marks = _SAME * len(command)
         for place, (line, text) in enumerate(zip(pattern.lines, lines, strict=True)):
@@ -190,7 +209,9 @@ class _Layout:
                 mark = _COLONS if text.count(b":") > 1 else _PASSED_ON
             else:
                 mark = _VALUE if place in pattern.differing else _SAME
-            marks += line.marks + mark * (len(text) + 1 - len(line.name))
+            is_told = line.is_told and table is _STRICT_FORM
+            marks += _PASSED_ON * len(line.name) if is_told else line.marks
+            marks += mark * (len(text) + 1 - len(line.name))
         self.cut_texts = _cutter(marks + _END, _SAME + _TELLING)
         self.cut_values = _cutter(marks + _END, _VALUE)
         self.texts = self.cut_texts(head)
@@ -284,7 +305,7 @@ class HeadPattern(KnownHead):
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
-            if head.translate(_FORM) == layout.form and layout.cut_texts(head) == layout.texts:
+            if head.translate(layout.table) == layout.form and layout.cut_texts(head) == layout.texts:
                 self.unread = layout.unread(head)
                 is_like = not self._is_read or self._read(layout.cut_values(head), is_odd=False)
                 return end if is_like else -1
@@ -311,11 +332,19 @@ class HeadPattern(KnownHead):
         # A form says nothing of escapes, and what is empty cannot be cut out.
         if self._searches >= self._next_layout and not (is_odd and b"\\" in all_values) and all(values):
             self._next_layout += min(self._next_layout, _MOST_SEARCHES)
-            layout = _Layout(self, data[position:end])
+            layout = _Layout(self, data[position:end], self._table_for(values))
             # What comes most often was searched first, so the oldest layout is tried first.
             self._layouts = [*self._layouts[1 - _MOST_LAYOUTS :], layout]
         self.unread = self._template and self._template % (tuple(map(_escaped, values)) if is_odd else values)
         return end if self._read([values[place] for place in self._places], is_odd=is_odd) else -1
+
+    def _table_for(self, values: Sequence[bytes]) -> bytes:
+        """The strict one, if the values that differ have no letters for it, or those of other heads."""
+        for value, place in zip(values, sorted(self.differing), strict=True):
+            form = value.translate(_STRICT_FORM)
+            if form not in (value.translate(_FORM), self.lines[place].value.translate(_STRICT_FORM)):
+                return _FORM
+        return _STRICT_FORM
 
     def _read(self, values: Sequence[bytes], *, is_odd: bool) -> bool:
         """Note the values that are read. False: the head is not like the others, and must be read itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -275,6 +276,27 @@ def test_values_of_four_lengths_are_found_without_a_search(monkeypatch: pytest.M
     assert [frame.unread for frame in frames[::4]] == [
         b"\na:%d\nb:2\nc:3\nd:4" % number for number in range(100, 200)
     ]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("prefix", ["", "order-"])
+@pytest.mark.parametrize("digits", ["0123456789", "0123456789abcdef", "rstuvwxyz", "RSTxyz09"])
+def test_values_of_any_letters_are_found_without_a_search(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, digits: str
+) -> None:
+    reader = parser(V1_2)
+    chance = Random(1)
+
+    def ids(count: int) -> list[str]:
+        return [prefix + "".join(chance.choices(digits, k=12)) for _ in range(count)]
+
+    # Some share their letters by chance, so that the first layouts are of no use.
+    reader.feed(b"".join(send(each, "2", "3", "4") for each in ids(2000)))
+    monkeypatch.setattr(HeadPattern, "_search", None)
+    last = ids(100)
+    frames = reader.feed(b"".join(send(each, "2", "3", "4") for each in last))
+
+    assert [frame.unread for frame in frames] == [f"\na:{each}\nb:2\nc:3\nd:4".encode() for each in last]
 
 
 @pytest.mark.interpreted
