@@ -18,9 +18,8 @@ other ways were not taken: docs/decisions/0059.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from struct import Struct
 from typing import Final
 
 from nebula.stomp.dialects import Dialect
@@ -42,7 +41,6 @@ _VALUE: Final = "v"  # of one that is read and differs
 _PASSED_ON: Final = "p"
 _TELLING: Final = "t"  # passed on, and the same
 _COLONS: Final = "c"  # of a value with colons that is passed on
-_END: Final = "ee"
 
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
@@ -165,10 +163,15 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
     return lines
 
 
-def _cutter(marks: str, wanted: str) -> Callable[[bytes], tuple[bytes, ...]]:
-    """What cuts the bytes out of a head that have one of these marks."""
-    runs = groupby(marks, lambda mark: "s" if mark in wanted else "x")
-    return Struct("".join(f"{len([*run])}{kind}" for kind, run in runs)).unpack
+def _runs(marks: str, wanted: str) -> list[tuple[int, int]]:
+    """Where the bytes begin and end that have one of these marks."""
+    runs: list[tuple[int, int]] = []
+    end = 0
+    for is_wanted, run in groupby(marks, lambda mark: mark in wanted):
+        begin, end = end, end + len([*run])
+        if is_wanted:
+            runs.append((begin, end))
+    return runs
 
 
 class _Layout:
@@ -177,31 +180,17 @@ class _Layout:
     Args:
         pattern: of these heads.
         head: this one, with the empty line behind it.
-        table: for its form.
+        table: gives a head its form.
 
     Attributes:
         size: of a head.
-        table: that gives a head its form.
-        form: of a head; it has each LF, each colon, and nothing that is escaped.
-        cut_texts: cuts out what is the same in all of them.
-        texts: this.
-        cut_values: cuts out the values that are read and differ.
     """
 
-    __slots__ = (
-        "_begin",
-        "_more_pieces",
-        "_stop",
-        "cut_texts",
-        "cut_values",
-        "form",
-        "size",
-        "table",
-        "texts",
-    )
+    __slots__ = ("_begin", "_form", "_more_pieces", "_same", "_stop", "_table", "_values", "size")
 
     def __init__(self, pattern: HeadPattern, head: bytes, table: bytes) -> None:
-        self.size, self.table, self.form = len(head), table, head.translate(table)
+        # A form has each LF, each colon, and nothing that is escaped.
+        self.size, self._table, self._form = len(head), table, head.translate(table)
         command, *lines = head[:-2].split(b"\n")
         marks = _SAME * len(command)
         for place, (line, text) in enumerate(zip(pattern.lines, lines, strict=True)):
@@ -212,21 +201,27 @@ class _Layout:
             is_told = line.is_told and table is _STRICT_FORM
             marks += _PASSED_ON * len(line.name) if is_told else line.marks
             marks += mark * (len(text) + 1 - len(line.name))
-        self.cut_texts = _cutter(marks + _END, _SAME + _TELLING)
-        self.cut_values = _cutter(marks + _END, _VALUE)
-        self.texts = self.cut_texts(head)
-        # Where the bytes begin and end that are passed on, and whether they are a value with colons. The
-        # first ones are of a name.
-        pieces = [(0, 0, False)]
-        end = 0
-        for mark, run in groupby(marks.replace(_TELLING, _PASSED_ON)):
-            begin, end = end, end + len([*run])
-            if mark in _PASSED_ON + _COLONS:
-                pieces.append((begin, end, mark == _COLONS))
-        (self._begin, self._stop, _), *self._more_pieces = pieces[1:] or pieces
+        self._same = [(begin, stop, head[begin:stop]) for begin, stop in _runs(marks, _SAME + _TELLING)]
+        self._values = _runs(marks, _VALUE)
+        pieces = [(begin, stop, False) for begin, stop in _runs(marks, _PASSED_ON + _TELLING)]
+        pieces += [(begin, stop, True) for begin, stop in _runs(marks, _COLONS)]
+        (self._begin, self._stop, _), *self._more_pieces = sorted(pieces) or [(0, 0, False)]
+
+    def fits(self, head: bytes) -> bool:
+        """Whether a head of this size has the form, and what has to be the same."""
+        if head.translate(self._table) != self._form:
+            return False
+        for begin, stop, text in self._same:  # noqa: SIM110  # interpreted, a generator takes longer
+            if head[begin:stop] != text:
+                return False
+        return True
+
+    def values(self, head: bytes) -> list[bytes]:
+        """Those that are read and differ."""
+        return [head[begin:stop] for begin, stop in self._values]
 
     def unread(self, head: bytes) -> bytes:
-        """The lines of a head that are passed on."""
+        """The lines that are passed on."""
         unread = head[self._begin : self._stop]
         for begin, stop, has_colons in self._more_pieces:
             piece = head[begin:stop]
@@ -305,9 +300,9 @@ class HeadPattern(KnownHead):
                 continue
             head = data[position:end]
             # In heads of the same form the values end at the same places.
-            if head.translate(layout.table) == layout.form and layout.cut_texts(head) == layout.texts:
+            if layout.fits(head):
                 self.unread = layout.unread(head)
-                is_like = not self._is_read or self._read(layout.cut_values(head), is_odd=False)
+                is_like = not self._is_read or self._read(layout.values(head), is_odd=False)
                 return end if is_like else -1
         return self._search(data, position)
 
