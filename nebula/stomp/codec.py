@@ -124,7 +124,7 @@ class FrameParser:
         self._safe_head_bytes = min(self._limits.max_head_bytes, self._limits.max_header_line_bytes)
         # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, KnownHead] = {}
-        self._alike: dict[tuple[bytes | None, ...], KnownHead] = {}
+        self._alike: dict[tuple[bytes | None, ...], tuple[dict[str, str], Memo]] = {}
         self._patterns: list[HeadPattern] = []
         # Those that matched last, by the lowest bits of their first byte: SEND, ACK and NACK differ there.
         self._likely: list[KnownHead | None] = [None] * 4
@@ -401,15 +401,14 @@ class FrameParser:
             length = self._body_length(parts[3 * read.index(LENGTH) + 2])
         alike = self._alike.get(read)
         if alike is None:
-            headers = self._read_headers([_decoded(line) for line in read if line is not None])
-            known = KnownHead(head, "SEND", headers, length, unread, Memo())
+            alike = self._read_headers([_decoded(line) for line in read if line is not None]), Memo()
             if may_be_known and is_short and len(read) <= _MAX_KNOWN_LINES:
                 if len(self._alike) == _MAX_KNOWN_HEADS:
                     self._heads.clear()
                     self._alike.clear()
-                self._alike[read] = known
-        else:
-            known = KnownHead(head, "SEND", alike.headers, length, unread, alike.memo)
+                self._alike[read] = alike
+        headers, memo = alike
+        known = KnownHead(head, "SEND", headers, length, unread, memo)
         # A line that is dropped may be a second receipt: known with it, a head would hide the first one.
         may_be_known = may_be_known and None not in read
         if may_be_known and len(head) <= _MAX_KNOWN_HEAD_BYTES:

@@ -113,26 +113,27 @@ class Line:
         value: what follows.
         role: what it is to the receiver.
         marks: what each byte of `name` is in heads of the same form.
-        is_told: in heads of the same strict form, it is passed on, whatever its name is.
+        is_told_by_form: whether the strict form tells its name from those of lines that are not passed on.
         header: its name among the headers; None: it is not one of them, or never differs.
     """
 
-    __slots__ = ("header", "is_told", "marks", "name", "role", "value")
+    __slots__ = ("header", "is_told_by_form", "marks", "name", "role", "value")
 
     def __init__(self, name: bytes, value: bytes, role: int, header: str | None) -> None:
         self.name, self.value, self.role, self.header = name, value, role, header
-        self.marks, self.is_told = _SAME * len(name), False
+        self.marks, self.is_told_by_form = _SAME * len(name), False
 
-    def pass_on(self, others: Iterable[str]) -> None:
-        """Find out what tells its name from those of other lines, which are not passed on.
+    def mark_passed_on(self, others: Iterable[str]) -> None:
+        """Find out how much of its name has to be compared, as it is passed on.
 
-        It is passed on as it came, so that its name is of no account, unless one of the others is as long.
-        Then a byte tells them apart, or at most all of them.
+        A head of the same form may have another name there, and it does no harm unless it is one of `others`,
+        the lines that are read or dropped. Only names of the same length can be. One byte that none of them
+        has in its place rules them out; if there is none, the whole name is compared.
         """
         name = self.name[1:-1].decode()
         alike = [each for each in others if len(each) == len(name)]
         telling = [at for at, letter in enumerate(name) if all(each[at] != letter for each in alike)]
-        self.is_told = not alike or any(ord(name[at]) in _LETTERS for at in telling)
+        self.is_told_by_form = not alike or any(ord(name[at]) in _LETTERS for at in telling)
         self.marks = _TELLING * len(self.name)
         if telling:
             mark = _TELLING if alike else _PASSED_ON
@@ -159,7 +160,7 @@ def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[L
         header = dialect.unescape(name) if names is None and role != _RECEIPT else None
         lines.append(Line(f"\n{name}:".encode(), value.encode(), role, header))
         if role == _UNREAD:
-            lines[-1].pass_on(others)
+            lines[-1].mark_passed_on(others)
     return lines
 
 
@@ -193,15 +194,21 @@ class _Layout:
         self.size, self._table, self._form = len(head), table, head.translate(table)
         command, *lines = head[:-2].split(b"\n")
         marks = _SAME * len(command)
+        escaped: list[tuple[int, int]] = []
         for place, (line, text) in enumerate(zip(pattern.lines, lines, strict=True)):
             if line.role == _UNREAD:
                 mark = _COLONS if text.count(b":") > 1 else _PASSED_ON
             else:
                 mark = _VALUE if place in pattern.differing else _SAME
-            is_told = line.is_told and table is _STRICT_FORM
+            is_told = line.is_told_by_form and table is _STRICT_FORM
             marks += _PASSED_ON * len(line.name) if is_told else line.marks
+            begin = len(marks)
             marks += mark * (len(text) + 1 - len(line.name))
-        self._same = [(begin, stop, head[begin:stop]) for begin, stop in _runs(marks, _SAME + _TELLING)]
+            if 0 in text.translate(_FORM):
+                # With an escape, of which a form says nothing. If the value differs, there is no layout.
+                escaped.append((begin, len(marks)))
+        same = _runs(marks, _SAME + _TELLING) + escaped
+        self._same = [(begin, stop, head[begin:stop]) for begin, stop in same]
         self._values = _runs(marks, _VALUE)
         pieces = [(begin, stop, False) for begin, stop in _runs(marks, _PASSED_ON + _TELLING)]
         pieces += [(begin, stop, True) for begin, stop in _runs(marks, _COLONS)]

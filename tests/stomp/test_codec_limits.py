@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import pytest
 
+from nebula.broker.protocol.send_headers import NAMES
 from nebula.stomp import codec
 from nebula.stomp.codec import FrameLimits, FrameParser
 from nebula.stomp.dialects import OPENING, V1_2, Dialect
@@ -413,6 +414,18 @@ def test_uncounted_body_near_its_limit_behind_a_big_head_costs_no_more(
     pieces = [BIG_HEAD, *in_pieces(b"x" * 5000, 1), b"\0"]
 
     assert work(pieces, FrameLimits(max_body_bytes=5000)) < FEW
+
+
+def test_long_lines_that_are_passed_on_are_not_remembered() -> None:
+    parser = FrameParser(CLIENT_COMMANDS, names=NAMES)
+    parser.begin(V1_2)
+    tracemalloc.start()
+    for number in range(32):
+        assert len(parser.feed(f"SEND\ndestination:/q{number}\na:{'x' * 16_000}\n\n\0".encode())) == 1
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert held_bytes < 100_000
 
 
 def test_heads_of_many_tiny_headers_are_not_all_remembered() -> None:
