@@ -59,7 +59,7 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # and over. So headers that were read before are looked up by their bytes, which costs one hash instead of a
 # split, a decode and a dict. Frames that have the same share one dict, and `Frame.memo` lets the layer above
 # keep what it derives from them: rights, verdicts and the encoded block for receivers are computed once.
-# A head that is the same as the one before is compared with it before its end is searched for.
+# Bytes are first compared with the head before: if it comes again, its end need not be searched for.
 #
 # In most applications something in each head differs: a correlation-id, a timestamp, a length. So the lines
 # of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all

@@ -6,10 +6,10 @@ learns from others with the same names which values differ. The bytes between th
 
 Mostly each value is as long as in an earlier head. Where everything stands in such heads is a *layout*. Its
 *form* has a letter for each byte in the usual form, so that two heads with the same form have their lines at
-the same places. Then nothing has to be searched for, and of a line that is passed on hardly anything is
-compared: neither its name nor its value matters, as long as the name has not become one that is read. A
-pattern has several layouts, because a length of the body has one to five digits. In other heads an expression
-finds the values. It is made when it is needed for the first time, which costs as much as reading fifty heads.
+the same places. Then nothing has to be searched for. A line that is passed on may even have another name or
+value than before, since it goes out as it came, unless the new name is one that is read or dropped. A pattern
+has several layouts, because a length of the body has one to five digits. In other heads an expression finds
+the values. It is made when it is needed for the first time, which costs as much as reading fifty heads.
 
 This takes a fraction of the time of reading the lines, and finds the same headers. What it saves, and why
 other ways were not taken: docs/decisions/0059.
@@ -128,7 +128,7 @@ class Line:
 
         A head of the same form may have another name there, and it does no harm unless it is one of `others`,
         the lines that are read or dropped. Only names of the same length can be. One byte that none of them
-        has in its place rules them out; if there is none, the whole name is compared.
+        has in its place rules them out. Without such a byte the whole name is compared.
         """
         name = self.name[1:-1].decode()
         alike = [each for each in others if len(each) == len(name)]
@@ -232,7 +232,7 @@ class _Layout:
         unread = head[self._begin : self._stop]
         for begin, stop, has_colons in self._more_pieces:
             piece = head[begin:stop]
-            # Written out: compiled, `+=` takes twice as long.
+            # Not `+=`, which takes twice as long when it is compiled.
             unread = unread + (_escaped(piece) if has_colons else piece)
         return unread
 

@@ -77,7 +77,7 @@ class Encoder:
         # each: a tuple would be hashed at every delivery.
         self._key, self._common_key = _KEYS.setdefault((dialect, profile.annotates), (object(), object()))
         self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
-        # The last of these, which mostly comes again, so that its key need not be hashed.
+        # The last of these. It is mostly used again, and comparing is faster than hashing its key.
         self._last_verdict: tuple[Verdict, int | None, bool, bytes] = (Verdict.WAIT, None, False, b"")
 
     def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
@@ -180,7 +180,7 @@ class Encoder:
             if isinstance(item, bytes):
                 chunks.append(item)
                 continue
-            # A name with a type: compiled, such a tuple is taken apart at a third of the cost.
+            # Declared: compiled, a tuple of a known type is unpacked without an iterator.
             delivery: Delivery = item
             subscription, message, attempts = delivery
             shared = message.shared
@@ -191,7 +191,7 @@ class Encoder:
                 chunks = [b"\0\n"]
                 continue
             if shared is None:
-                # Appended one by one: compiled, a tuple of them would cost twice as much.
+                # Appended one by one: compiled, `+=` with a tuple of them costs twice as much.
                 chunks.append(self._beginning(delivery, now))
                 chunks.append(message.body)
                 chunks.append(b"\0\n")
